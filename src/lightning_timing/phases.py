@@ -1,0 +1,59 @@
+"""The words of this package: the stages of a run and the phases of an iteration."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Stage = Literal["train", "validate", "test", "predict", "sanity_check"]
+
+TRAIN: Final = "train"
+VALIDATE: Final = "validate"
+TEST: Final = "test"
+PREDICT: Final = "predict"
+SANITY_CHECK: Final = "sanity_check"
+STAGES: Final[tuple[Stage, ...]] = (TRAIN, VALIDATE, TEST, PREDICT, SANITY_CHECK)
+
+ITERATION: Final = "iteration"
+"""One batch, from the start of its fetch to the start of the next one's, validation left out."""
+DATA_WAIT: Final = "data_wait"
+"""The wait for the next batch."""
+FIRST_DATA_WAIT: Final = "first_data_wait"
+"""The wait for the first batch of an epoch, worker start-up included. Outside the iteration, so that the steady
+figures stay steady; its parent is null."""
+BATCH_TRANSFER: Final = "batch_transfer"
+"""From the batch's arrival to its being on the device: conversion, transfer hooks and the move itself."""
+FORWARD: Final = "forward"
+"""The training, validation, test or predict step, all of it."""
+ZERO_GRAD: Final = "zero_grad"
+BACKWARD: Final = "backward"
+GRAD_CLIP: Final = "grad_clip"
+OPTIMIZER_STEP: Final = "optimizer_step"
+"""The optimizer's own work, without the closure that runs inside it. An attempt: a gradient scaler may skip the update."""
+LR_SCHEDULER: Final = "lr_scheduler"
+CALLBACKS: Final = "callbacks"
+"""The hooks of everyone else; `callbacks/<name>` holds each one's part."""
+LOGGING: Final = "logging"
+CHECKPOINT: Final = "checkpoint"
+OTHER: Final = "other"
+"""What no phase claimed: the iteration less all the others."""
+
+PHASES: Final[tuple[str, ...]] = (
+    DATA_WAIT,
+    BATCH_TRANSFER,
+    FORWARD,
+    ZERO_GRAD,
+    BACKWARD,
+    GRAD_CLIP,
+    OPTIMIZER_STEP,
+    LR_SCHEDULER,
+    CALLBACKS,
+    LOGGING,
+    CHECKPOINT,
+    OTHER,
+)
+"""The exclusive phases of an iteration, in the order of the loop. Those present add up to `iteration` exactly."""
+
+
+def callback_phase(name: str) -> str:
+    """The measurement that holds the part of `callbacks` that is spent in the hooks of `name`."""
+    return f"{CALLBACKS}/{name}"
