@@ -68,6 +68,8 @@ class IterationRow:
             that did not occur is absent.
         device_ns: Device time of each measurement for which it is known, in nanoseconds; None where there is none.
         samples: The size of the batch; None where it cannot be told.
+        intervals: Each interval as (measurement, start, end), in nanoseconds from `start_ns`, nested ones inside their
+            parents; None where they were not kept (only the first iterations of a segment keep them).
     """
 
     kind: Literal["iteration"] = "iteration"
@@ -80,6 +82,7 @@ class IterationRow:
     ns: Mapping[str, int]
     device_ns: Mapping[str, int] | None = None
     samples: int | None = None
+    intervals: list[tuple[str, int, int]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
