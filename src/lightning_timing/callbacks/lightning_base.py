@@ -1,0 +1,33 @@
+"""The base class of this package's callbacks, whichever of Lightning's two packages the Trainer comes from.
+
+Lightning is published twice, as `lightning.pytorch` and as `pytorch_lightning`, with a `Callback` class in each. A
+Trainer only calls the hooks, but LightningCLI and user code also ask `isinstance`. So `Callback` here derives from the
+class of each package that this process has imported, and importing the other one, which is slow, is avoided.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+__all__ = ["Callback"]
+
+_PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback
+else:
+
+    def _in_use() -> list[str]:
+        """The packages that are imported already; else the first that is installed."""
+        loaded = [name for name in _PACKAGES if name in sys.modules]
+        installed = (name for name in _PACKAGES if find_spec(name.partition(".")[0]))
+        return loaded or [next(installed, _PACKAGES[0])]
+
+    def _callback_classes() -> tuple[type[Any], ...]:
+        return tuple(importlib.import_module(name).Callback for name in _in_use())
+
+    class Callback(*_callback_classes()):
+        """A callback to every Trainer that this process has imported."""
