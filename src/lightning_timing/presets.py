@@ -19,6 +19,9 @@ from lightning_timing.errors import PresetError
 GROUP: Final = "timing"
 """The Hydra config group of the presets."""
 
+BASE_PRESET: Final = "training"
+"""The preset that the others start from: every node, with every argument."""
+
 
 def conf_dir() -> Path:
     """The folder on Hydra's search path: package data, or the checkout's where the install is editable."""

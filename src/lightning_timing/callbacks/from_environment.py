@@ -1,0 +1,43 @@
+"""The stand-in for a preset's callbacks, for a Trainer whose own callbacks are not known yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightning_timing.callbacks.base import TimingCallback
+from lightning_timing.callbacks.factory import build_callbacks
+from lightning_timing.callbacks.lightning_base import Callback
+from lightning_timing.presets import check_preset_name, load_preset
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+
+
+class TimingFromEnvironment(Callback):
+    """Replaces itself by a preset's callbacks when a run starts, unless the Trainer has some of ours already.
+
+    It cannot do so earlier: when Lightning asks for it, neither the Trainer's callbacks nor those that the module adds
+    in `configure_callbacks` are known.
+
+    Args:
+        preset: The preset.
+
+    Raises:
+        PresetError: If there is no such preset.
+    """
+
+    def __init__(self, preset: str) -> None:
+        check_preset_name(preset)
+        self.preset = preset
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Puts the preset's callbacks in this one's place, and sets them up."""
+        present: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # set by Lightning, not declared
+        place = present.index(self)
+        before, after = present[:place], present[place + 1 :]
+        taken = any(isinstance(callback, (TimingCallback, TimingFromEnvironment)) for callback in before + after)
+        callbacks = [] if taken else build_callbacks(load_preset(self.preset))
+        # A new list, because Lightning is iterating over the old one. So it will not reach the new callbacks' setup.
+        trainer.callbacks = [*before, *callbacks, *after]  # type: ignore[attr-defined]  # as above
+        for callback in callbacks:
+            callback.setup(trainer, pl_module, stage)
