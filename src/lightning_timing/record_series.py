@@ -1,0 +1,146 @@
+"""The rows of one stage as numpy arrays, gathered row by row in memory bounded by the size of the file."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from lightning_timing.record import IterationRow, OutsideRow
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StageSeries:
+    """The measured iterations of one stage on one rank, in the order in which they were written.
+
+    Attributes:
+        epoch: Epoch of each iteration, shape (iterations,).
+        batch_idx: Its batch index in the epoch.
+        global_step: Optimizer steps taken before it.
+        start_ns: The process's monotonic clock at its start, in nanoseconds.
+        ns: Host time by measurement, in nanoseconds: arrays of shape (iterations,), NaN where it did not occur. Each
+            look-up builds its array, so hold on to what you need again.
+        device_ns: Device time by measurement, in the same form. Empty where it was not measured.
+        samples: Batch sizes; NaN where unknown.
+        outside: What was measured between iterations.
+    """
+
+    epoch: IntArray
+    batch_idx: IntArray
+    global_step: IntArray
+    start_ns: IntArray
+    ns: Mapping[str, FloatArray]
+    device_ns: Mapping[str, FloatArray]
+    samples: FloatArray
+    outside: tuple[OutsideRow, ...]
+
+    def __len__(self) -> int:
+        """The number of iterations."""
+        return len(self.epoch)
+
+
+class Columns(Mapping[str, FloatArray]):
+    """A table whose columns are built when they are asked for, as most rows lack few columns and some lack most.
+
+    Rows with the same names in the same order share a layout; the cells lie row after row in one flat array.
+    """
+
+    def __init__(self, cells: IntArray, layout_of_row: IntArray, layouts: list[tuple[str, ...]]) -> None:
+        widths = np.array([len(layout) for layout in layouts], dtype=np.int64)
+        ends = np.cumsum(widths[layout_of_row])
+        self._cells = cells
+        self._layout_of_row = layout_of_row
+        self._first_cell = ends - widths[layout_of_row]
+        self._num_layouts = len(layouts)
+        self._places: dict[str, tuple[list[int], list[int]]] = {}
+        for number, layout in enumerate(layouts):
+            for position, name in enumerate(layout):
+                numbers, positions = self._places.setdefault(name, ([], []))
+                numbers.append(number)
+                positions.append(position)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        numbers, positions = self._places[name]
+        position_in_layout = np.full(self._num_layouts, -1, dtype=np.int64)
+        position_in_layout[numbers] = positions
+        position = position_in_layout[self._layout_of_row]
+        present = position >= 0
+        column = np.full(len(position), np.nan)
+        column[present] = self._cells[self._first_cell[present] + position[present]]
+        return column
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+class _ColumnsBuilder:
+    """Gathers the cells of `Columns`: 8 bytes a cell and 8 a row."""
+
+    def __init__(self) -> None:
+        self._cells = array("q")
+        self._layout_of_row = array("q")
+        self._layouts: dict[tuple[str, ...], int] = {}
+
+    def append(self, row: Mapping[str, int]) -> None:
+        """Adds a row. Raises OverflowError for a number beyond 64 bits."""
+        self._cells.extend(row.values())
+        self._layout_of_row.append(self._layouts.setdefault(tuple(row), len(self._layouts)))
+
+    def build(self) -> Columns:
+        return Columns(_as_numpy(self._cells), _as_numpy(self._layout_of_row), list(self._layouts))
+
+
+class SeriesBuilder:
+    """Gathers the rows of one stage."""
+
+    def __init__(self) -> None:
+        self._epoch = array("q")
+        self._batch_idx = array("q")
+        self._global_step = array("q")
+        self._start_ns = array("q")
+        self._samples = array("d")
+        self._ns = _ColumnsBuilder()
+        self._device_ns = _ColumnsBuilder()
+        self._outside: list[OutsideRow] = []
+
+    def append(self, row: IterationRow) -> None:
+        """Adds an iteration. Raises OverflowError for a number beyond 64 bits."""
+        self._epoch.append(row.epoch)
+        self._batch_idx.append(row.batch_idx)
+        self._global_step.append(row.global_step)
+        self._start_ns.append(row.start_ns)
+        self._samples.append(np.nan if row.samples is None else row.samples)
+        self._ns.append(row.ns)
+        self._device_ns.append(row.device_ns or {})
+
+    def append_outside(self, row: OutsideRow) -> None:
+        """Adds something measured between iterations."""
+        self._outside.append(row)
+
+    def build(self) -> StageSeries:
+        """The series; the builder is not to be used any more, as the arrays share its memory."""
+        return StageSeries(
+            epoch=_as_numpy(self._epoch),
+            batch_idx=_as_numpy(self._batch_idx),
+            global_step=_as_numpy(self._global_step),
+            start_ns=_as_numpy(self._start_ns),
+            ns=self._ns.build(),
+            device_ns=self._device_ns.build(),
+            samples=np.frombuffer(self._samples, dtype=np.float64),
+            outside=tuple(self._outside),
+        )
+
+
+def _as_numpy(values: array[int]) -> IntArray:
+    return np.frombuffer(values, dtype=np.int64)
