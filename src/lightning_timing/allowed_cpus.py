@@ -76,7 +76,7 @@ def _quota_v1(group: Path) -> float | None:
 
 
 def _cores(quota: str, period: str) -> float | None:
-    """Returns the cores that a quota of microseconds in a period is worth; None for `max`, -1, and what is no number."""
+    """Returns the cores that a quota is worth, both in microseconds; None for `max`, -1 and what is no number."""
     try:
         cores = int(quota) / int(period)
     except (ValueError, ZeroDivisionError):

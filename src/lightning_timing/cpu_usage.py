@@ -1,0 +1,185 @@
+"""CPU usage of one measurement: its own process exactly, children and machine by sampling, none of it on the hot path.
+
+The training thread reads two clocks at each edge of an interval. A daemon thread reads the CPU times of the children
+and of the machine about once a second, and knows how much of each such window the measurement filled.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from lightning_timing.allowed_cpus import allowed_cpus
+from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.cpu_readings import CpuReading, PsutilReader
+from lightning_timing.record import CpuUsage
+
+SAMPLE_INTERVAL_S: Final = 1.0
+_COST_LIMIT: Final = 100
+"""A reading is followed by a pause at least this many times as long, so that it takes 1 % of the time at most."""
+_STOP_TIMEOUT_S: Final = 5.0
+
+
+class _Progress(NamedTuple):
+    """What the training thread has measured: replaced as a whole, so that the sampler never sees half an update."""
+
+    measured_ns: int = 0
+    used_ns: int = 0
+    open_since_ns: int | None = None
+    open_used_ns: int = 0
+
+    def measured_by(self, now: int) -> int:
+        """Returns the time inside the measurement up to now, the open interval included."""
+        return self.measured_ns + (0 if self.open_since_ns is None else now - self.open_since_ns)
+
+
+class _SampledRate:
+    """How many cores were in use while the measurement ran, from cumulative readings of used and available time.
+
+    Within a window between two readings the use is taken to be even; windows count by the measured time in them.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float, float] | None = None
+        self._mean: tuple[float, int] = (0.0, 0)
+
+    def restart(self) -> None:
+        """Makes the next reading a baseline, as the first is."""
+        self._last = None
+
+    def add(self, measured_ns: int, used_s: float | None, available_s: float | None) -> None:
+        """Takes a reading. One that is missing widens the window to the next."""
+        if used_s is None or available_s is None:
+            return
+        if self._last is not None:
+            last_measured_ns, last_used_s, last_available_s = self._last
+            weight = measured_ns - last_measured_ns
+            if weight > 0 and available_s > last_available_s:
+                # Used time falls when a child ends that nobody waits for: what it used in this window is not known.
+                rate = max(0.0, used_s - last_used_s) / (available_s - last_available_s)
+                total, weights = self._mean
+                self._mean = (total + rate * weight, weights + weight)
+        self._last = (measured_ns, used_s, available_s)
+
+    @property
+    def value(self) -> float | None:
+        """The mean rate; None before there was a window with measured time in it."""
+        total, weights = self._mean
+        return total / weights if weights else None
+
+
+class CpuUsageMeter:
+    """Meters the CPU usage of one measurement: `begin` and `end` round each of its intervals, `start` and `stop` once.
+
+    The use of this process, all threads included, is exact. That of its children (DataLoader workers and theirs) and of
+    the machine is approximate: sampled about once a second, and taken to be even between two samples. A child that
+    ended between samples is counted through the time it left with its parent; one that nobody waited for is lost from
+    then on. The first sample is a baseline. Meters share nothing, so several may run at once. In a forked child the
+    meter is dead: it starts and stops nothing, and knows nothing.
+
+    Args:
+        measurement: The name of the measurement.
+        clock: Reads the time, in nanoseconds.
+        process_clock: Reads the CPU time of this process, in nanoseconds.
+        reader: Takes the readings of children and machine; psutil's where None.
+        allowed: Returns the number of cores that this process may use.
+
+    Raises:
+        ImportError: `reader` is None and psutil is not installed.
+    """
+
+    def __init__(
+        self,
+        measurement: str,
+        *,
+        clock: Clock = monotonic_ns,
+        process_clock: Clock = time.process_time_ns,
+        reader: Callable[[], CpuReading] | None = None,
+        allowed: Callable[[], float] = allowed_cpus,
+    ) -> None:
+        self.measurement = measurement
+        self._clock = clock
+        self._process_clock = process_clock
+        self._read = PsutilReader() if reader is None else reader
+        self._allowed = allowed
+        self._allowed_cpus: float | None = None
+        self._progress = _Progress()
+        self._children = _SampledRate()
+        self._machine = _SampledRate()
+        self._reason: str | None = None
+        self._pid = os.getpid()
+        self._sampler: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def reason(self) -> str | None:
+        """Why a figure is unknown: the first failure met; None where there was none."""
+        return self._reason
+
+    def begin(self) -> None:
+        """Opens an interval, at its very start. One that is open already is dropped."""
+        measured_ns, used_ns, _, _ = self._progress
+        self._progress = _Progress(measured_ns, used_ns, self._clock(), self._process_clock())
+
+    def end(self) -> None:
+        """Closes the interval, at its very end. Without an open one, does nothing."""
+        measured_ns, used_ns, open_since_ns, open_used_ns = self._progress
+        if open_since_ns is not None:
+            used_ns += self._process_clock() - open_used_ns
+            self._progress = _Progress(measured_ns + self._clock() - open_since_ns, used_ns)
+
+    def start(self) -> None:
+        """Starts sampling on a daemon thread, which takes the baseline first. Does nothing if it is running."""
+        if self._sampler is not None or os.getpid() != self._pid:
+            return
+        self._children.restart()
+        self._machine.restart()
+        self._stopping = threading.Event()
+        self._sampler = threading.Thread(
+            target=self._keep_sampling, args=(self._stopping,), name="lightning_timing-cpu-usage", daemon=True
+        )
+        self._sampler.start()
+
+    def stop(self) -> None:
+        """Ends sampling with a last reading, which takes some milliseconds. Does nothing if it is not running."""
+        if self._sampler is None or os.getpid() != self._pid:
+            return
+        self._stopping.set()
+        self._sampler.join(_STOP_TIMEOUT_S)
+        self._sampler = None
+
+    def sample(self) -> None:
+        """Takes one reading now. The sampler's work: it walks /proc, so keep it off the training thread."""
+        if self._allowed_cpus is None:
+            self._allowed_cpus = self._allowed()
+        now = self._clock()
+        measured_ns = self._progress.measured_by(now)
+        reading = self._read()
+        self._children.add(measured_ns, reading.children_s, now / 1e9)
+        self._machine.add(measured_ns, reading.machine_busy_s, reading.machine_total_s)
+        self._reason = self._reason or reading.reason
+
+    def result(self) -> CpuUsage:
+        """Returns the figures so far. What cannot be known, or not yet, is None."""
+        measured_ns, used_ns, _, _ = self._progress
+        children, machine = self._children.value, self._machine.value
+        if os.getpid() != self._pid or not measured_ns:
+            return CpuUsage(self.measurement, None, None, None)
+        tree = None if children is None else used_ns / measured_ns + children
+        return CpuUsage(
+            measurement=self.measurement,
+            process_tree_percent=None if tree is None else 100 * tree,
+            machine_percent=None if machine is None else 100 * machine,
+            share_of_allowed=None if tree is None or not self._allowed_cpus else tree / self._allowed_cpus,
+        )
+
+    def _keep_sampling(self, stopping: threading.Event) -> None:
+        pause_s = 0.0
+        while not stopping.wait(pause_s):
+            started = time.perf_counter()
+            self.sample()
+            pause_s = max(SAMPLE_INTERVAL_S, _COST_LIMIT * (time.perf_counter() - started))
+        self.sample()
