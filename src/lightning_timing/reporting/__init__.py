@@ -1,0 +1,1 @@
+"""Turns finished data into text, Markdown, HTML and JSON. Returns strings; prints and measures nothing."""

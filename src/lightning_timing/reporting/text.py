@@ -1,0 +1,103 @@
+"""Reports as text for a terminal or a log: with colours and lines in the one, plain characters in the other."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.reporting.blocks import Block, Heading, Table
+from lightning_timing.reporting.summary import summary_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.table import Table as RichTable
+
+    from lightning_timing.record import CpuUsage, StageSummary
+    from lightning_timing.verdict import Verdict
+
+_DEFAULT_WIDTH: Final = 120
+_MIN_WIDTH: Final = 40
+_GAP: Final = "  "
+
+
+def render_summary(
+    stages: Mapping[str, StageSummary],
+    one_time: Mapping[str, float | None],
+    cpu_usage: CpuUsage | None = None,
+    verdict: Verdict | None = None,
+    overhead: Mapping[str, float] | None = None,
+    *,
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """The report of finished figures as text, the same for a live print and for a record.
+
+    Args:
+        stages: The figures of each stage.
+        one_time: One-time measurements in seconds; None for one that is still running.
+        cpu_usage: CPU usage of a measurement.
+        verdict: What the figures say.
+        overhead: What the timing itself cost: `seconds` and `share`.
+        width: Characters a line; None for the terminal's width, or 120 where there is none.
+        color: For a terminal: colours and line-drawing characters. Else plain text.
+
+    Raises:
+        ImportError: rich is not installed.
+    """
+    return render(summary_blocks(stages, one_time, cpu_usage, verdict, overhead), width=width, color=color)
+
+
+def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = False) -> str:
+    """A report as text, ending in a newline. Raises ImportError where rich is not installed."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(
+        file=io.StringIO(),
+        width=max(width or shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns, _MIN_WIDTH),
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+        highlight=False,
+    )
+    with console.capture() as capture:
+        for number, block in enumerate(blocks):
+            if isinstance(block, Heading):
+                console.print(Text(("\n" if number else "") + block.text, style="bold"))
+            elif isinstance(block, Table):
+                console.print(_rich_table(block, console.width - 2 * len(_GAP), color))
+            else:
+                console.print(*map(Text, block.lines), sep="\n")
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _fitting_columns(table: Table, width: int) -> list[int]:
+    """The columns that fit side by side: the least important ones give way, never the first two."""
+    from rich.cells import cell_len
+
+    cells = [[column.header, *(row[number] for row in table.rows)] for number, column in enumerate(table.columns)]
+    widths = [max(map(cell_len, column)) for column in cells]
+    widths[0] = min(widths[0], _MIN_WIDTH)  # long names may fold
+    kept = list(range(len(table.columns)))
+    while len(kept) > 2 and sum(widths[number] + len(_GAP) for number in kept) > width:
+        kept.remove(min(kept[1:], key=lambda number: table.columns[number].importance))
+    return kept
+
+
+def _rich_table(table: Table, width: int, color: bool) -> RichTable:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    rich_table = RichTable(box=box.SIMPLE_HEAD if color else None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
+    kept = _fitting_columns(table, width)
+    for number in kept:
+        column = table.columns[number]
+        rich_table.add_column(
+            column.header, justify="right" if column.is_number else "left", no_wrap=column.is_number, overflow="fold"
+        )
+    for row in table.rows:
+        rich_table.add_row(*(Text(row[number]) for number in kept))
+    return rich_table

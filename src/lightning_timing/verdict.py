@@ -1,0 +1,206 @@
+"""What the figures of a stage say, by rules: the verdict's name, its evidence and the next thing to try.
+
+The rules, in order, on the shares of the measured iterations' time (`share` of `MeasurementSummary`):
+
+1. Too little to judge by: fewer than `MIN_ITERATIONS` iterations, or none that took time.
+2. `compute-bound`, where device time is known: the device is busy for `DEVICE_BUSY` of the time or more. Whatever the
+   host waits for then hides behind the device's work.
+3. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
+   (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy` (`checkpoint`), `callback-heavy` (`callbacks`).
+4. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
+5. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together.
+6. `other`: none of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.phases import (
+    BACKWARD,
+    BATCH_TRANSFER,
+    CALLBACKS,
+    CHECKPOINT,
+    DATA_WAIT,
+    FORWARD,
+    GRAD_CLIP,
+    ITERATION,
+    LOGGING,
+    LR_SCHEDULER,
+    OPTIMIZER_STEP,
+    OTHER,
+    PHASES,
+    STAGES,
+    ZERO_GRAD,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary
+
+MIN_ITERATIONS: Final = 10
+DEVICE_BUSY: Final = 0.8
+UNEVEN_RATIO: Final = 1.5
+COMPUTE_SHARE: Final = 0.7
+CPU_SATURATED: Final = 0.9
+"""From this share of the allowed cores on, more loader workers would only take turns."""
+
+INPUT_BOUND: Final = "input-bound"
+TRANSFER_BOUND: Final = "transfer-bound"
+COMPUTE_BOUND: Final = "compute-bound"
+LOGGING_HEAVY: Final = "logging-heavy"
+CHECKPOINT_HEAVY: Final = "checkpoint-heavy"
+CALLBACK_HEAVY: Final = "callback-heavy"
+UNEVEN_STEPS: Final = "uneven steps"
+OTHER_VERDICT: Final = "other"
+
+COMPUTE_PHASES: Final = (FORWARD, ZERO_GRAD, BACKWARD, GRAD_CLIP, OPTIMIZER_STEP, LR_SCHEDULER)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits a stage.
+
+    Attributes:
+        name: One of this module's verdicts.
+        evidence: The figures that it rests on.
+        advice: The next thing to try.
+    """
+
+    name: str
+    evidence: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class _Heavy:
+    threshold: float
+    name: str
+    advice: str
+
+
+HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
+    DATA_WAIT: _Heavy(
+        0.2,
+        INPUT_BOUND,
+        "raise the DataLoader's num_workers or prefetch_factor, keep workers alive with persistent_workers, "
+        "or move work out of the dataset's __getitem__",
+    ),
+    BATCH_TRANSFER: _Heavy(
+        0.15,
+        TRANSFER_BOUND,
+        "set the DataLoader's pin_memory, send smaller types (uint8 images, converted on the device), "
+        "and look for work in transfer_batch_to_device and its hooks",
+    ),
+    LOGGING: _Heavy(0.1, LOGGING_HEAVY, "raise the Trainer's log_every_n_steps, and log fewer or smaller things"),
+    CHECKPOINT: _Heavy(0.1, CHECKPOINT_HEAVY, "save less often, without optimizer states, or asynchronously"),
+    CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY, "see which of callbacks/<name> costs most, and run it less often"),
+}
+"""The share from which on a phase stands out, what that is called, and what to try."""
+
+_CPU_SATURATED_ADVICE: Final = (
+    "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "
+    "prepare it in advance, or allow the run more cores"
+)
+
+
+def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None) -> Verdict | None:
+    """Judges a run by its first stage, in the order of `STAGES`, that has enough iterations.
+
+    Args:
+        stages: The figures of each stage.
+        cpu_usage: CPU usage, which tells how an input-bound run may be helped.
+
+    Returns:
+        The verdict; None where there is too little to judge by.
+    """
+    for name in STAGES:
+        if name in stages and (verdict := judge_stage(stages[name], cpu_usage)) is not None:
+            return verdict
+    return None
+
+
+def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdict | None:
+    """Judges one stage by the rules of this module; None where there is too little to judge by."""
+    iteration = stage.measurements.get(ITERATION)
+    if stage.iterations < MIN_ITERATIONS or iteration is None or not iteration.total_s:
+        return None
+    return (
+        _by_device(stage.measurements, iteration.total_s)
+        or _by_heaviest(stage.measurements, cpu_usage)
+        or _by_evenness(stage.measurements, iteration)
+        or _by_rest(stage.measurements)
+    )
+
+
+def _by_device(measurements: Mapping[str, MeasurementSummary], iteration_s: float) -> Verdict | None:
+    timed = [measurements[phase].device for phase in PHASES if phase in measurements]
+    busy_s = sum(device.total_s for device in timed if device is not None and device.total_s is not None)
+    if busy_s / iteration_s < DEVICE_BUSY:
+        return None
+    return Verdict(
+        COMPUTE_BOUND,
+        f"the device is busy for {_percent(busy_s / iteration_s)} of the time",
+        "look at the device's own work: run with timing=profiling under nsys, then lower precision, torch.compile "
+        "or a larger batch",
+    )
+
+
+def _by_heaviest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict | None:
+    reached = [phase for phase, heavy in HEAVY_SHARES.items() if _share(measurements, phase) >= heavy.threshold]
+    if not reached:
+        return None
+    phase = max(reached, key=lambda phase: _share(measurements, phase))
+    heavy = HEAVY_SHARES[phase]
+    evidence = f"{phase} takes {_percent(_share(measurements, phase))} of the iterations' time"
+    allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
+    if phase == DATA_WAIT and allowed_cores_used >= CPU_SATURATED:
+        evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"
+        return Verdict(heavy.name, evidence, _CPU_SATURATED_ADVICE)
+    return Verdict(heavy.name, evidence, heavy.advice)
+
+
+def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: MeasurementSummary) -> Verdict | None:
+    if not iteration.p50_s or iteration.p95_s is None or iteration.p95_s < UNEVEN_RATIO * iteration.p50_s:
+        return None
+    phase = max((phase for phase in PHASES if phase in measurements), key=lambda phase: _spread(measurements[phase]))
+    return Verdict(
+        UNEVEN_STEPS,
+        f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more; "
+        f"{phase} varies most",
+        f"see what sets the slowest iterations apart (report --html): batches of unequal size, a now-and-then task in "
+        f"{phase}, or other load on the machine",
+    )
+
+
+def _by_rest(measurements: Mapping[str, MeasurementSummary]) -> Verdict:
+    compute = sum(_share(measurements, phase) for phase in COMPUTE_PHASES)
+    if compute >= COMPUTE_SHARE:
+        heaviest = max(COMPUTE_PHASES, key=lambda phase: _share(measurements, phase))
+        return Verdict(
+            COMPUTE_BOUND,
+            f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
+            f"{_percent(_share(measurements, heaviest))}",
+            f"look into {heaviest}: put spans into it, run with timing=profiling under nsys; then lower precision, "
+            "torch.compile or a larger batch",
+        )
+    rest = _share(measurements, OTHER)
+    return Verdict(
+        OTHER_VERDICT,
+        f"no phase stands out: the model's own work takes {_percent(compute)}, what no phase claims {_percent(rest)}",
+        "put spans round your own code in the training step and hooks, to see where the rest goes",
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
+    return measurements[phase].share or 0.0 if phase in measurements else 0.0
+
+
+def _spread(measurement: MeasurementSummary) -> float:
+    return (measurement.p95_s or 0.0) - (measurement.p50_s or 0.0)
