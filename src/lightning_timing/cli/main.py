@@ -1,0 +1,80 @@
+"""The entry point of `lightning-timing`: finds the subcommand, runs it, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from lightning_timing.errors import TimingError
+from lightning_timing.reporting.units import printable
+
+COMMANDS: Final[Mapping[str, str]] = {
+    "report": "where the time of a run's iterations goes",
+    "compare": "whether one run, or one set of runs, is faster than another",
+    "trace": "a run as a trace file for Perfetto or chrome://tracing",
+    "nsys": "the phases in an export of Nsight Systems",
+    "check": "whether everything that timing needs works here",
+}
+"""The subcommands and what each shows. Their modules are imported only when chosen, so that `--help` stays quick."""
+
+EXIT_BAD_INPUT: Final = 2
+_MAX_ERROR_LENGTH: Final = 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line.
+
+    Args:
+        argv: The arguments; None for those of the process.
+
+    Returns:
+        The exit code: 0, 1 where a threshold was crossed, 2 for bad input.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have characters that the terminal has not
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        _abandon_stdout()
+        return 128 + signal.SIGPIPE  # what a shell reports for any program whose reader went away
+    except (TimingError, OSError) as error:
+        print(f"lightning-timing: {printable(str(error), _MAX_ERROR_LENGTH)}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+def _run(arguments: list[str]) -> int:
+    args = _parser(arguments).parse_args(arguments)
+    code: int = importlib.import_module(f"lightning_timing.cli.{args.command}").run(args)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough, which does not change the outcome
+        _abandon_stdout()
+    return code
+
+
+def _parser(arguments: list[str]) -> argparse.ArgumentParser:
+    """The parser, with the arguments of the chosen subcommand only."""
+    parser = argparse.ArgumentParser(
+        prog="lightning-timing",
+        description="Where a training iteration's time goes, and whether a change made it faster.",
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
+        if name in arguments[:1]:
+            module = importlib.import_module(f"lightning_timing.cli.{name}")
+            subparser.description = module.__doc__
+            module.add_arguments(subparser)
+    return parser
+
+
+def _abandon_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's own flush at exit finds nothing to complain of."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
