@@ -1,0 +1,188 @@
+"""Where NVTX ranges go in this process, and whether they would arrive.
+
+The package `nvtx` answers differently by version. From 0.2.12 on it asks the attached tool whether it takes the domain,
+and hands out a dummy where no tool is attached, or where the tool is an Nsight Systems too old for the question: then
+the profile is silently empty. Before that its domains have no `push_range`, and `annotate` objects are what can be
+prepared.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+DOMAIN: Final = "lightning_timing"
+"""The NVTX domain of every range of this package."""
+
+FIRST_ASKING_NVTX: Final = (0, 2, 12)
+"""The first `nvtx` that asks the tool for its payload extension, and falls silent where that is refused."""
+LAST_REFUSING_NSYS: Final = (2023, 4, 4)
+"""The last Nsight Systems that is known to refuse it."""
+
+
+@dataclass(frozen=True)
+class RangeSink:
+    """How ranges are written here. Every function but `prepare` is called on the hot path.
+
+    Attributes:
+        prepare: Makes what `push` and `start` take, from a name, a category (or None) and a colour (0xAARRGGBB).
+        push: Opens a range on the calling thread.
+        pop: Closes the calling thread's innermost range.
+        start: Opens a range that may close on any thread and cross others. Returns what `end` takes.
+        end: Closes it.
+        set_payload: Gives what was prepared an integer payload; None where ranges cannot have one.
+    """
+
+    prepare: Callable[[str, str | None, int], Any]
+    push: Callable[[Any], object]
+    pop: Callable[[], object]
+    start: Callable[[Any], Any]
+    end: Callable[[Any], object]
+    set_payload: Callable[[Any, int], None] | None
+
+
+@dataclass(frozen=True)
+class NvtxStatus:
+    """What was found when the domain was opened.
+
+    Attributes:
+        nvtx_version: The version of the package `nvtx`; None where it cannot be imported.
+        disable_variable: The value of NVTX_DISABLE, which switches the package off unless empty; None if unset.
+        tool: The injection library of the attached tool; None where none is attached.
+        sink: Where ranges go; None where nothing would take them.
+        problem: Why ranges are lost or lack something, and what to do; None where all is well or no tool is attached.
+    """
+
+    nvtx_version: str | None
+    disable_variable: str | None
+    tool: str | None
+    sink: RangeSink | None
+    problem: str | None
+
+
+def attached_tool() -> str | None:
+    """The injection library of the tool this process runs under (nsys, ncu or another); None where there is none."""
+    return os.environ.get("NVTX_INJECTION64_PATH") or None
+
+
+def open_domain() -> NvtxStatus:
+    """Finds out where ranges go in this process. Imports `nvtx`, and torch only where `nvtx` fails under a tool."""
+    tool = attached_tool()
+    disabled = os.environ.get("NVTX_DISABLE")
+    try:
+        import nvtx  # type: ignore[import-untyped]  # it ships no types
+    except ImportError:
+        advice = "the package nvtx is not installed: NVTX ranges are off (pip install nvtx)"
+        return _without_nvtx(None, disabled, tool, advice)
+    nvtx_version = _version_of_nvtx()
+    if disabled:
+        problem = f"NVTX_DISABLE={disabled} switches NVTX ranges off in Python, though a tool is attached: unset it"
+        return NvtxStatus(nvtx_version, disabled, tool, None, problem if tool else None)
+    domain = nvtx.get_domain(DOMAIN) if hasattr(nvtx, "get_domain") else None
+    if not hasattr(domain, "push_range"):
+        return NvtxStatus(nvtx_version, disabled, tool, _annotate_sink(nvtx) if tool else None, None)
+    if isinstance(domain, nvtx.Domain):
+        return NvtxStatus(nvtx_version, disabled, tool, _domain_sink(domain), None)
+    if tool is None:
+        return NvtxStatus(nvtx_version, disabled, tool, None, None)
+    if not os.path.exists(tool):
+        problem = f"NVTX_INJECTION64_PATH names no file ({tool}), so no tool is attached: correct or unset it"
+        return NvtxStatus(nvtx_version, disabled, tool, None, problem)
+    return _without_nvtx(nvtx_version, disabled, tool, refusal(nvtx_version, nsys_version_in(tool)))
+
+
+def refusal(nvtx_version: str | None, nsys_version: str | None) -> str:
+    """Says why a tool gets no ranges from an `nvtx` that asks for more than the tool has, and what to do.
+
+    Args:
+        nvtx_version: The version of the package `nvtx`.
+        nsys_version: The version of Nsight Systems, or None where it is not known.
+    """
+    last = ".".join(map(str, LAST_REFUSING_NSYS))
+    return (
+        f"the attached tool (Nsight Systems {nsys_version or f'{last} or older'}) refuses the NVTX domain of the "
+        f"package nvtx {nvtx_version}, so the profile would hold no ranges: Nsight Systems up to {last} does not work "
+        "with nvtx 0.2.12 or newer. Install a newer Nsight Systems, or pip install nvtx==0.2.11"
+    )
+
+
+def is_refused(nvtx_version: str, nsys_version: str) -> bool:
+    """Whether this `nvtx` is known to get no domain from this Nsight Systems."""
+    return _numbers(nvtx_version) >= FIRST_ASKING_NVTX and _numbers(nsys_version)[:3] <= LAST_REFUSING_NSYS
+
+
+def nsys_version_in(text: str) -> str | None:
+    """The version of Nsight Systems in a path or in the output of `nsys --version`; None where there is none."""
+    found = re.search(r"\b20\d\d\.\d+(\.\d+)*", text)
+    return found and found.group()
+
+
+def _numbers(version_text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version_text))
+
+
+def _version_of_nvtx() -> str | None:
+    try:
+        return version("nvtx")
+    except PackageNotFoundError:
+        return None
+
+
+def _without_nvtx(nvtx_version: str | None, disabled: str | None, tool: str | None, problem: str) -> NvtxStatus:
+    """The status where `nvtx` is of no use: under a tool, torch's own NVTX takes its place if the build has it."""
+    sink = _torch_sink() if tool else None
+    if sink is not None:
+        problem += (
+            ". Until then the ranges go through torch's own NVTX, in the default domain, without category, colour "
+            "and payload"
+        )
+    return NvtxStatus(nvtx_version, disabled, tool, sink, problem)
+
+
+def _domain_sink(domain: Any) -> RangeSink:
+    def prepare(name: str, category: str | None, color: int) -> Any:
+        return domain.get_event_attributes(message=name, color=color, category=category)
+
+    def set_payload(attributes: Any, value: int) -> None:
+        attributes.payload = value
+
+    return RangeSink(prepare, domain.push_range, domain.pop_range, domain.start_range, domain.end_range, set_payload)
+
+
+def _annotate_sink(nvtx: Any) -> RangeSink:
+    """The sink for nvtx before 0.2.12, by what it has in common with later ones."""
+
+    def prepare(name: str, category: str | None, color: int) -> Any:
+        return nvtx.annotate(name, color=color, domain=DOMAIN, category=category)
+
+    def pop() -> None:
+        nvtx.pop_range(domain=DOMAIN)
+
+    def start(annotation: Any) -> Any:
+        attributes = annotation.attributes
+        return nvtx.start_range(attributes.message.string, color=attributes.color, domain=DOMAIN)
+
+    def set_payload(annotation: Any, value: int) -> None:
+        annotation.attributes.payload = value
+
+    return RangeSink(prepare, nvtx.annotate.__enter__, pop, start, nvtx.end_range, set_payload)
+
+
+def _torch_sink() -> RangeSink | None:
+    """The NVTX of torch itself, which knows neither domains nor categories; None where the build has none."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    if torch.version.cuda is None:
+        return None
+    nvtx = torch.cuda.nvtx
+
+    def prepare(name: str, category: str | None, color: int) -> str:
+        return name
+
+    return RangeSink(prepare, nvtx.range_push, nvtx.range_pop, nvtx.range_start, nvtx.range_end, None)

@@ -1,0 +1,230 @@
+"""The process-wide NVTXRangeWrapper: named ranges in the NVTX domain `lightning_timing`, from anywhere in a program.
+
+For the callbacks there are, besides what a user calls, phases: ranges that user code cannot close, and that put the
+stage (as category) and the batch index (as payload) on every range opened inside them.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from lightning_timing.errors import MisuseError
+from lightning_timing.nvtx_domain import RangeSink, open_domain
+from lightning_timing.range_attributes import PHASE_COLORS, USER_COLOR
+from lightning_timing.range_recorder import RangeRecorder
+
+if TYPE_CHECKING:
+    from lightning_timing.range_stack import OpenRange
+
+
+def _nothing(*_: Any) -> None:
+    """Does nothing, in a sink that nobody reads."""
+
+
+_NO_SINK = RangeSink(_nothing, _nothing, _nothing, _nothing, _nothing, None)
+
+
+class NVTXRangeWrapper:
+    """Marks ranges of code for Nsight Systems and other NVTX tools.
+
+    There is one in a process: `NVTXRangeWrapper()` always returns it, and with arguments it is enabled too. Until it is
+    enabled, and while no tool is attached that would take the ranges, pushing and popping does nothing. Inside a region
+    compiled by torch.compile they leave no trace.
+
+    Args:
+        *args: If any are given, as for `enable`.
+        **kwargs: Likewise.
+
+    Raises:
+        MisuseError: If it is to be enabled and is enabled already.
+    """
+
+    __slots__ = ("_enabled", "_recorder")
+
+    _instance: ClassVar[NVTXRangeWrapper | None] = None
+    _enabled: bool
+    _recorder: RangeRecorder | None
+
+    def __new__(cls, *args: bool, **kwargs: bool) -> NVTXRangeWrapper:
+        """Returns the one instance."""
+        instance = cls._instance
+        if instance is None:
+            instance = cls._instance = super().__new__(cls)
+            instance._enabled = False
+            instance._recorder = None
+        return instance
+
+    def __init__(self, *args: bool, **kwargs: bool) -> None:
+        if args or kwargs:
+            self.enable(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[type[NVTXRangeWrapper], tuple[()]]:
+        """A copy, or what another process unpickles, is that process's own instance."""
+        return NVTXRangeWrapper, ()
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether it is enabled."""
+        return self._enabled
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether pushing and popping has any effect: enabled, and a tool takes the ranges or an option is on."""
+        return self._recorder is not None
+
+    def enable(
+        self, sync_on_push: bool = False, sync_on_pop: bool = False, keep_track_of_range_order: bool = False
+    ) -> None:
+        """Lets `range_push` and `range_pop` take effect.
+
+        Warns, once in a process, if a tool is attached that would get no ranges, or if `nvtx` is not installed.
+
+        Args:
+            sync_on_push: Wait for the device before a range is opened.
+            sync_on_pop: Wait for the device before a range is closed.
+            keep_track_of_range_order: Note where each range is pushed, check the names given to `range_pop`, and raise
+                on misuse, whether a tool is attached or not. Otherwise misuse is warned of once and ignored.
+
+        Raises:
+            MisuseError: If it is enabled already.
+        """
+        if self._enabled:
+            raise MisuseError("NVTXRangeWrapper is enabled already: call disable() before enabling it again")
+        status = open_domain()
+        if status.problem is not None:
+            _warn_once(status.problem)
+        if status.sink is not None or sync_on_push or sync_on_pop or keep_track_of_range_order:
+            synchronize = _device_synchronize() if sync_on_push or sync_on_pop else None
+            self._recorder = RangeRecorder(
+                status.sink or _NO_SINK,
+                tracked=keep_track_of_range_order,
+                sync_on_push=synchronize if sync_on_push else None,
+                sync_on_pop=synchronize if sync_on_pop else None,
+            )
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Closes the ranges that this thread has open, and makes every method a no-op again. May be called twice."""
+        if self._recorder is not None:
+            self._recorder.close_all()
+        self._recorder = None
+        self._enabled = False
+
+    def range_push(self, name: str) -> None:
+        """Opens a range on the calling thread, inside those it has open.
+
+        Args:
+            name: The range's name.
+
+        Raises:
+            MisuseError: If the order of ranges is tracked and the name is empty, too long or cannot be written.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.push(name)
+
+    def range_pop(self, expected_name: str | None = None) -> None:
+        """Closes the range that the calling thread opened last.
+
+        Args:
+            expected_name: The name it should have. Compared only if the order of ranges is tracked.
+
+        Raises:
+            RangeMismatchError: If the order of ranges is tracked, and the thread has no range open that it may close,
+                or the innermost one has another name. It is left open.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.pop(expected_name)
+
+    def push_phase(self, phase: str, stage: str, batch_idx: int) -> None:
+        """Opens a phase on the calling thread. For the callbacks.
+
+        Args:
+            phase: Its name.
+            stage: The category of it and of the ranges inside it.
+            batch_idx: The payload of it and of the ranges inside it.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.push_phase(phase, stage, batch_idx)
+
+    def pop_phase(self) -> None:
+        """Closes the innermost phase of the calling thread, and first, with a warning, what was left open inside it.
+
+        For the callbacks. Never raises for what user code did; does nothing where no phase is open.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.pop_phase()
+
+    def unwind(self, name: str) -> None:
+        """Closes this thread's ranges down to the innermost one named so, if it is open and no phase.
+
+        For clean-up while an exception passes: unlike `range_pop` it never raises for what is out of order.
+
+        Args:
+            name: The name of the range.
+        """
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.unwind(name)
+
+    def open_ranges(self) -> list[OpenRange]:
+        """The ranges that are open on any thread, each thread's innermost first. Empty where none are recorded."""
+        return [] if self._recorder is None else self._recorder.open_ranges()
+
+    def close_open_ranges(self) -> list[OpenRange]:
+        """Closes this thread's ranges, phases included, innermost first. For the end of a run, however it ends.
+
+        Returns:
+            The ranges that were left open by whoever opened them since the wrapper was enabled or this was last called,
+            phases aside. Those of other threads are still open: only the thread that opened a range can close it.
+        """
+        return [] if self._recorder is None else self._recorder.close_all()
+
+    def _forget_parent(self) -> None:
+        """In a forked child: starts with no open ranges, for those of the parent are not the child's to close."""
+        if self._recorder is not None:
+            self._recorder.forget_open()
+
+
+NVTX_RANGES: Final = NVTXRangeWrapper()
+"""The one instance, for modules of this package that use it on hot paths."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=NVTX_RANGES._forget_parent)
+
+
+def start_process_range(name: str) -> Callable[[], object]:
+    """Opens a range in the domain that belongs to no thread: it may cross others and close on any thread.
+
+    It is opened whether or not the wrapper is enabled, and does nothing where no tool would take it.
+
+    Args:
+        name: The range's name.
+
+    Returns:
+        What closes it. To be called once.
+    """
+    sink = open_domain().sink or _NO_SINK
+    return partial(sink.end, sink.start(sink.prepare(name, None, PHASE_COLORS.get(name, USER_COLOR))))
+
+
+def _device_synchronize() -> Callable[[], None]:
+    from lightning_timing.device import synchronize
+
+    return synchronize
+
+
+_said: set[str] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        warnings.warn(message, stacklevel=4)
