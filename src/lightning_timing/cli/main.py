@@ -1,4 +1,4 @@
-"""The entry point of `lightning-timing`: finds the subcommand, runs it, and turns errors into one line and an exit code."""
+"""The entry point of `lightning-timing`: runs the chosen subcommand, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Final
 
 from lightning_timing.errors import TimingError
 from lightning_timing.reporting.units import printable
+
+DESCRIPTION: Final = "Where a training iteration's time goes, and whether a change made it faster."
 
 COMMANDS: Final[Mapping[str, str]] = {
     "report": "where the time of a run's iterations goes",
@@ -63,7 +65,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
     """The parser, with the arguments of the chosen subcommand only."""
     parser = argparse.ArgumentParser(
         prog="lightning-timing",
-        description="Where a training iteration's time goes, and whether a change made it faster.",
+        description=DESCRIPTION,
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
