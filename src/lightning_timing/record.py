@@ -218,6 +218,21 @@ class CpuUsage:
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What a Stopwatch has measured so far.
+
+    Attributes:
+        stages: The figures of each stage that has any.
+        one_time: One-time measurements in seconds; None for one that is still running.
+        cpu_usage: CPU usage of the chosen measurement, or None where none was chosen.
+    """
+
+    stages: Mapping[str, StageSummary]
+    one_time: Mapping[str, float | None]
+    cpu_usage: CpuUsage | None
+
+
+@dataclass(frozen=True)
 class SegmentSummary:
     """One call of a Trainer method within the run.
 

@@ -1,0 +1,161 @@
+"""What Lightning's profiler actions mean: the only place that knows their names.
+
+Read from Lightning 2.4 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`, `[LightningModule]<class>.<hook>`
+and `[Strategy]<class>.<hook>`; the loops open `run_training_epoch`, start and stop `[<loop>].<prefix>_next` around each
+fetch and `optimizer_step` around a step in manual optimization; the Trainer opens `save_checkpoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from lightning_timing.callbacks.lightning_base import Callback
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.phases import (
+    BACKWARD,
+    CHECKPOINT,
+    FORWARD,
+    GRAD_CLIP,
+    LR_SCHEDULER,
+    OPTIMIZER_STEP,
+    PREDICT,
+    SANITY_CHECK,
+    TEST,
+    VALIDATE,
+    ZERO_GRAD,
+    callback_phase,
+)
+
+_FETCHES: Final = ("train_dataloader_next", "val_next", "test_next", "predict_next")
+_STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
+_EVALUATION_STARTS: Final = {
+    "on_validation_model_zero_grad": VALIDATE,
+    "on_validation_model_eval": VALIDATE,
+    "on_test_model_eval": TEST,
+    "on_predict_model_eval": PREDICT,
+}
+_EVALUATION_EPOCH_ENDS: Final = ("on_validation_epoch_end", "on_test_epoch_end", "on_predict_epoch_end")
+_EVALUATION_ENDS: Final = ("on_validation_end", "on_test_end", "on_predict_end")
+_BATCH_ENDS: Final = ("on_train_batch_end", "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end")
+
+
+class Edges(NamedTuple):
+    """What an action means.
+
+    Attributes:
+        phase: The phase that it is, if it is one.
+        before: Called as it begins.
+        after: Called as it ends, with whether it raised nothing.
+    """
+
+    phase: str | None = None
+    before: Callable[[], None] | None = None
+    after: Callable[[bool], None] | None = None
+
+
+class Boundaries:
+    """Finds what an action of a given Trainer means. Each is asked for once.
+
+    Args:
+        trainer: The Trainer.
+        machine: What the edges call.
+        is_ours: Says whether a callback is this package's own, and so no phase.
+    """
+
+    def __init__(self, trainer: Any, machine: PhaseMachine, is_ours: Callable[[object], bool]) -> None:
+        self._trainer = trainer
+        self._machine = machine
+        self._is_ours = is_ours
+
+    def of_start_and_stop(self, action: str) -> tuple[Callable[[], None] | None, Callable[[], None] | None]:
+        """What to call when an action is started and stopped by name."""
+        machine = self._machine
+        if action.rpartition(".")[2] in _FETCHES:
+            return machine.fetch_began, machine.fetch_ended
+        if action == "optimizer_step":
+            return (lambda: machine.enter(OPTIMIZER_STEP)), (lambda: machine.leave(OPTIMIZER_STEP))
+        return None, None
+
+    def of_context(self, action: str) -> Edges | None:
+        """What the context of an action means; None where it is no boundary."""
+        machine = self._machine
+        if action == "run_training_epoch":
+            return Edges(before=machine.epoch_began, after=machine.epoch_ended)
+        if action == "save_checkpoint":
+            return Edges(phase=CHECKPOINT)
+        kind, _, rest = action.partition("]")
+        owner, _, hook = rest.rpartition(".")
+        if kind == "[Strategy":
+            return self._of_strategy(hook)
+        if kind == "[LightningModule":
+            return self._of_module(hook)
+        if kind == "[Callback":
+            return self._of_callback(owner, hook)
+        return None
+
+    def _of_strategy(self, hook: str) -> Edges | None:
+        machine = self._machine
+        if hook == "batch_to_device":
+            return Edges(after=machine.transferred)
+        if hook in _STEPS:
+            return Edges(phase=FORWARD, before=machine.forward_begins)
+        if hook == "backward":
+            return Edges(phase=BACKWARD)
+        return None
+
+    def _of_module(self, hook: str) -> Edges | None:
+        machine, module = self._machine, self._trainer.lightning_module
+        if hook == "optimizer_step":
+            return Edges(before=machine.step_began, after=machine.step_ended)
+        if hook == "optimizer_zero_grad":
+            return Edges(phase=ZERO_GRAD)
+        if hook == "lr_scheduler_step":
+            return Edges(phase=LR_SCHEDULER)
+        if hook == "configure_gradient_clipping":
+            clips = self._trainer.gradient_clip_val is not None or _overrides(module, hook)
+            return Edges(phase=GRAD_CLIP if clips else None, after=machine.gradients_ready)
+        phase = callback_phase(type(module).__name__) if _overrides(module, hook) and hook.startswith("on_") else None
+        if hook == "on_before_backward":
+            return Edges(phase, after=machine.backward_announced)
+        if hook == "on_after_backward":
+            return Edges(phase, before=machine.backward_over)
+        if hook in _BATCH_ENDS:
+            return Edges(phase, after=machine.batch_completed)
+        if hook in _EVALUATION_STARTS:
+            return Edges(phase, before=lambda: machine.evaluation_began(self._evaluation_stage(hook)))
+        if hook in _EVALUATION_EPOCH_ENDS:
+            return Edges(phase, before=machine.evaluation_batches_ended)
+        if hook in _EVALUATION_ENDS:
+            return Edges(phase, after=machine.evaluation_ended)
+        return Edges(phase) if phase else None
+
+    def _evaluation_stage(self, hook: str) -> str:
+        return SANITY_CHECK if self._trainer.sanity_checking else _EVALUATION_STARTS[hook]
+
+    def _of_callback(self, state_key: str, hook: str) -> Edges | None:
+        callback = next((c for c in self._trainer.callbacks if c.state_key == state_key), None)
+        phase = None
+        if callback is not None and not self._is_ours(callback) and _overrides(callback, hook):
+            phase = callback_phase(type(callback).__name__)
+        if hook == "on_after_backward":
+            return Edges(phase, before=self._machine.backward_over)
+        if hook in _EVALUATION_EPOCH_ENDS:
+            return Edges(phase, before=self._machine.evaluation_batches_ended)
+        return Edges(phase) if phase else None
+
+
+def _overrides(instance: object, hook: str) -> bool:
+    """Whether an object does something of its own in a hook, instead of Lightning's default."""
+    if hook in vars(instance):
+        return True
+    for base in type(instance).__mro__:
+        if hook in vars(base):
+            return not _is_lightnings_own(base)
+    return False
+
+
+def _is_lightnings_own(base: type) -> bool:
+    """Whether a class is one in which Lightning defines its default hooks."""
+    is_default = base.__name__ in ("Callback", "LightningModule", "ModelHooks", "DataHooks", "CheckpointHooks")
+    return base is Callback or (is_default and base.__module__.startswith(("lightning.pytorch.", "pytorch_lightning.")))

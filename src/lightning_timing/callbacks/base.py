@@ -1,0 +1,132 @@
+"""What this package's callbacks have in common: how a run begins and ends for them, and that they never end one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from lightning_timing.callbacks.lightning_base import Callback
+from lightning_timing.errors import TimingError
+from lightning_timing.record import Status
+
+_HOOKS_OF_A_BATCH: Final = (
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_validation_batch_start",
+    "on_validation_batch_end",
+    "on_test_batch_start",
+    "on_test_batch_end",
+    "on_predict_batch_start",
+    "on_predict_batch_end",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+)
+
+
+class TimingCallback(Callback):
+    """A callback that watches a run from `setup` to `teardown` or `on_exception`.
+
+    Subclasses say what they do in `begin` and `end`. What they keep for the length of a run goes into `_running`, which
+    no copy of the callback takes along.
+
+    Attributes:
+        enable: Whether it does anything at all.
+    """
+
+    part: ClassVar[str]
+    """What the callback is called in messages."""
+
+    def __init__(self, *, enable: bool) -> None:
+        super().__init__()
+        if not isinstance(enable, bool):
+            raise TimingError(f"enable takes true or false, got {enable!r}")
+        self.enable = enable
+        self._running: Any = None
+        for hook in _HOOKS_OF_A_BATCH:
+            if getattr(type(self), hook) is getattr(Callback, hook):
+                # Lightning skips a hook that is not callable; calling an empty one costs more than timing a phase.
+                setattr(self, hook, None)
+
+    @property
+    def strict(self) -> bool:
+        """Whether failures are raised, as in `debug`, instead of warned of."""
+        return False
+
+    def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> Any:
+        """A run begins. Returns what is kept while it lasts; None: take no part in this run."""
+        raise NotImplementedError
+
+    def end(self, trainer: Any, running: Any, status: Status) -> None:
+        """The run ended. Called once for each `begin` that returned something."""
+        raise NotImplementedError
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Begins, if enabled."""
+        if self.enable and self._running is None:
+            with _contained(self.part, self.strict):
+                self._running = self.begin(trainer, pl_module, stage)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Ends as completed."""
+        self._finish(trainer, "completed")
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Ends as interrupted (Ctrl-C, a signal, `sys.exit`) or failed; Lightning calls no other hook then."""
+        stopped_by_user = isinstance(exception, (KeyboardInterrupt, SystemExit, GeneratorExit))
+        interrupted = stopped_by_user or type(exception).__name__ == "SIGTERMException"
+        self._finish(trainer, "interrupted" if interrupted else "failed")
+
+    def _finish(self, trainer: Any, status: Status) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            with _contained(self.part, self.strict):
+                self.end(trainer, running, status)
+
+    @property
+    def state_key(self) -> str:
+        """Tells instances with different settings apart, as Lightning asks."""
+        return self._generate_state_key(**self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if not name.startswith(("_", "on_"))}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle takes along: the settings, and nothing of a run."""
+        return {**vars(self), "_running": None}
+
+
+class _contained:  # noqa: N801  # reads as a word in a `with` statement
+    """Keeps a failure of ours from ending the training: one warning instead, unless strict."""
+
+    def __init__(self, part: str, strict: bool) -> None:
+        self._part, self._strict = part, strict
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception) or self._strict:
+            return False
+        warn_of_failure(self._part, error)
+        return True
+
+
+def warn_of_failure(part: str, error: BaseException | str) -> None:
+    """Says that a part is off for the rest of the run, and why."""
+    reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    warnings.warn(f"lightning_timing: {part} is off for the rest of this run: {reason}", stacklevel=2)
+
+
+def is_timing_callback(callback: object) -> bool:
+    """Whether a callback is one of this package's."""
+    return isinstance(callback, TimingCallback)
+
+
+def failure_handler(strict: bool) -> Callable[[Any, Exception], None] | None:
+    """What a machine calls when a follower raised; None, which lets it raise, in `debug`."""
+    if strict:
+        return None
+    return lambda follower, error: warn_of_failure(type(follower).__name__, error)

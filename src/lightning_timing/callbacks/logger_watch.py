@@ -1,0 +1,55 @@
+"""Hears of calls to the Trainer's loggers, which no profiler action tells of."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+
+_METHODS: Final = ("log_metrics", "save")
+
+
+class LoggerWatch:
+    """Wraps the methods of the loggers that the loops call, on the instances, until closed.
+
+    Args:
+        loggers: The Trainer's loggers. One that takes no attributes is left alone; its time stays where it occurs.
+        machine: Told when a logger is called and when it returns.
+    """
+
+    def __init__(self, loggers: Iterable[Any], machine: PhaseMachine) -> None:
+        self._wrapped: list[tuple[Any, str, Callable[..., Any] | None]] = []
+        for logger in loggers:
+            for method in _METHODS:
+                self._wrap(logger, method, machine)
+
+    def _wrap(self, logger: Any, method: str, machine: PhaseMachine) -> None:
+        original = getattr(logger, method, None)
+        if not callable(original):
+            return
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            machine.logging_began()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                machine.logging_ended()
+
+        before = vars(logger).get(method) if hasattr(logger, "__dict__") else None
+        try:
+            setattr(logger, method, watched)
+        except AttributeError:
+            return
+        self._wrapped.append((logger, method, before))
+
+    def close(self) -> None:
+        """Puts the loggers' own methods back."""
+        for logger, method, before in reversed(self._wrapped):
+            if before is None:
+                delattr(logger, method)
+            else:
+                setattr(logger, method, before)
+        self._wrapped.clear()

@@ -1,0 +1,324 @@
+"""The one state machine that turns what a Trainer's loops do into iterations and phases, and tells its followers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from lightning_timing.phases import (
+    BACKWARD,
+    BATCH_TRANSFER,
+    DATA_WAIT,
+    FORWARD,
+    LOGGING,
+    OPTIMIZER_STEP,
+    TRAIN,
+)
+from lightning_timing.recorder import IterationLabel
+
+
+class PhaseFollower(Protocol):
+    """Who is told of iterations and phases. Phases nest; `leave` always means the innermost."""
+
+    def begin_stage(self, stage: str) -> None:
+        """What follows belongs to the given stage. No iteration is open."""
+
+    def begin_first_data_wait(self) -> None:
+        """The wait for the first batch of an epoch begins. No iteration is open."""
+
+    def end_first_data_wait(self) -> None:
+        """The first batch is there."""
+
+    def begin_iteration(self) -> None:
+        """An iteration begins."""
+
+    def end_iteration(self, label: IterationLabel, at_last: bool) -> None:
+        """The iteration is complete, as of now or (`at_last`) of the last phase's end. No phase is open."""
+
+    def drop_iteration(self) -> None:
+        """The iteration was not completed. No phase is open."""
+
+    def enter(self, phase: str, since_last: bool) -> None:
+        """A phase opens, as of now or of the last boundary."""
+
+    def leave(self, paused: bool) -> None:
+        """The innermost phase ends, for good or to be continued by the next one of its name."""
+
+
+class PhaseMachine:
+    """Follows a Trainer's loops.
+
+    An iteration begins with the fetch of its batch and is told of when the next fetch begins, if a batch hook of ours
+    confirmed it and its last hook was passed; anything else is dropped. The first fetch of an epoch is not part of it.
+
+    A run inside a hook of a callback, such as the trial of a learning-rate finder, belongs to that callback: the
+    machine sleeps until the hook returns.
+
+    Args:
+        stage: The stage that the Trainer's method begins with.
+        on_failure: Told of a follower that raised, which is not told of anything any more; None: let it raise.
+    """
+
+    def __init__(self, stage: str, on_failure: Callable[[PhaseFollower, Exception], None] | None) -> None:
+        self.stage = self._began_with = stage
+        self._on_failure = on_failure
+        self._followers: tuple[PhaseFollower, ...] = ()
+        self._leaving_order: tuple[PhaseFollower, ...] = ()
+        self._open: list[str] = []
+        self._in_iteration = False
+        self._label: IterationLabel | None = None
+        self._completed = False
+        self._first_fetch = True
+        self._waiting_first = False
+        self._in_step = False
+        self._step_seen = False
+        self._backward_by_hooks = False
+        self._asleep = False
+        self._ignored = 0
+
+    # ---- followers ----
+
+    def add_follower(self, follower: PhaseFollower, *, outermost: bool = False) -> None:
+        """Has a follower told of what comes. The outermost is told first of what opens and last of what ends."""
+        self._followers = (follower, *self._followers) if outermost else (*self._followers, follower)
+        self._leaving_order = self._followers[::-1]
+        follower.begin_stage(self.stage)
+
+    def remove_follower(self, follower: PhaseFollower) -> None:
+        """Has a follower told of nothing any more."""
+        self._followers = tuple(f for f in self._followers if f is not follower)
+        self._leaving_order = self._followers[::-1]
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether anybody follows."""
+        return bool(self._followers)
+
+    def _failed(self, follower: PhaseFollower, error: Exception) -> None:
+        if self._on_failure is None:
+            raise error
+        self.remove_follower(follower)
+        self._on_failure(follower, error)
+
+    def _tell(self, notice: str, *args: object) -> None:
+        for follower in self._followers:
+            try:
+                getattr(follower, notice)(*args)
+            except Exception as error:  # noqa: BLE001  # whatever fails in here must not end a training
+                self._failed(follower, error)
+
+    # ---- phases ----
+
+    def enter(self, phase: str, since_last: bool = False) -> None:
+        """A phase opens inside the one that is open."""
+        if self._asleep:
+            self._ignored += 1
+            return
+        self._open.append(phase)
+        for follower in self._followers:
+            try:
+                follower.enter(phase, since_last)
+            except Exception as error:  # noqa: BLE001  # whatever fails in here must not end a training
+                self._failed(follower, error)
+
+    def leave(self, phase: str, paused: bool = False) -> None:
+        """A phase ends, and with it those inside it that nothing ended."""
+        if self._asleep:
+            if self._ignored:
+                self._ignored -= 1
+                return
+            self._asleep = False
+        if phase not in self._open:
+            return
+        while True:
+            innermost = self._open.pop()
+            for follower in self._leaving_order:
+                try:
+                    follower.leave(paused)
+                except Exception as error:  # noqa: BLE001  # whatever fails in here must not end a training
+                    self._failed(follower, error)
+            if innermost == phase:
+                return
+
+    def _leave_all(self) -> None:
+        if self._open:
+            self.leave(self._open[0])
+
+    def _sleep_if_nested(self) -> bool:
+        """Falls asleep if a loop starts inside an open phase. Returns whether the machine sleeps."""
+        if not self._asleep and self._open:
+            self._asleep, self._ignored = True, 0
+        return self._asleep
+
+    # ---- loops ----
+
+    def epoch_began(self) -> None:
+        """A training epoch begins; its loader is about to be asked for its first batch."""
+        if self._sleep_if_nested():
+            return
+        self._close_iteration(at_last=True)
+        self._begin_stage(TRAIN)
+        self._waiting_first = True
+        self._tell("begin_first_data_wait")
+
+    def epoch_ended(self, succeeded: bool) -> None:
+        """A training epoch is over."""
+        if not self._asleep:
+            self._close_iteration(at_last=not succeeded)
+
+    def evaluation_began(self, stage: str) -> None:
+        """The loop of another stage begins, perhaps in the middle of a training epoch."""
+        if self._sleep_if_nested():
+            return
+        self._close_iteration(at_last=True)
+        self._begin_stage(stage)
+
+    def evaluation_batches_ended(self) -> None:
+        """The loop of another stage has no more batches; hooks of its end follow."""
+        if not self._asleep and self.stage != TRAIN:
+            self._close_iteration(at_last=True)
+
+    def evaluation_ended(self, succeeded: bool) -> None:
+        """The loop of another stage is over; training goes on if it was inside one."""
+        if not self._asleep and self._began_with == TRAIN and self.stage != TRAIN:
+            self._begin_stage(TRAIN, resumed=True)
+
+    def _begin_stage(self, stage: str, resumed: bool = False) -> None:
+        if not resumed:
+            self._first_fetch = True
+        if stage != self.stage:
+            self.stage = stage
+            self._tell("begin_stage", stage)
+
+    # ---- batches ----
+
+    def fetch_began(self) -> None:
+        """The loop asks for the next batch, or the step does, where it was handed the iterator."""
+        if self._asleep:
+            return
+        if self._open:
+            if FORWARD in self._open:
+                self.enter(DATA_WAIT)
+            return
+        self._close_iteration(at_last=False)
+        if not self._first_fetch:
+            self._begin_iteration()
+            self.enter(DATA_WAIT)
+        elif not self._waiting_first:
+            self._waiting_first = True
+            self._tell("begin_first_data_wait")
+
+    def fetch_ended(self) -> None:
+        """The loop has the next batch, or there is none."""
+        if self._asleep:
+            return
+        if FORWARD in self._open:
+            self.leave(DATA_WAIT)
+            return
+        if self._waiting_first:
+            self._first_fetch = self._waiting_first = False
+            self._tell("end_first_data_wait")
+            self._begin_iteration()
+        else:
+            self.leave(DATA_WAIT)
+        self.enter(BATCH_TRANSFER)
+
+    def transferred(self, succeeded: bool) -> None:
+        """The batch is on the device."""
+        if not self._asleep:
+            self.leave(BATCH_TRANSFER)
+
+    def batch_confirmed(self, label: IterationLabel) -> None:
+        """A batch hook of ours was called: the batch is the Trainer's own, and no trial's."""
+        if self._asleep:
+            return
+        if not self._in_iteration or self._label is not None:
+            # The step is handed the iterator and fetches by itself: the hook is the only boundary there is.
+            self._close_iteration(at_last=False)
+            self._begin_iteration()
+            self._first_fetch = self._waiting_first = False
+        self._label = label
+
+    def batch_skipped(self) -> None:
+        """The step returned None: there is no backward, though the optimizer may still be asked to step."""
+        if self._label is not None:
+            self._label = self._label._replace(skipped=True)
+
+    def batch_completed(self, succeeded: bool) -> None:
+        """The last hook of the batch returned."""
+        if succeeded and not self._asleep:
+            self._completed = True
+
+    def _begin_iteration(self) -> None:
+        self._in_iteration, self._label, self._completed = True, None, False
+        self._in_step = self._step_seen = self._backward_by_hooks = False
+        self._tell("begin_iteration")
+
+    def _close_iteration(self, at_last: bool) -> None:
+        """Tells of the iteration that is open, if it was completed, or has it dropped."""
+        if not self._in_iteration:
+            return
+        self._leave_all()
+        self._in_iteration = False
+        if self._label is not None and self._completed:
+            self._tell("end_iteration", self._label, at_last)
+        else:
+            self._tell("drop_iteration")
+
+    def run_ended(self) -> None:
+        """The run ends, however it does: what is open is closed, an iteration that was cut off is dropped."""
+        self._asleep = False
+        self._close_iteration(at_last=True)
+        self._leave_all()
+
+    # ---- the optimizer ----
+
+    def step_began(self) -> None:
+        """In automatic optimization the step opens, but its closure comes first."""
+        if not self._asleep:
+            self._in_step, self._step_seen = True, False
+
+    def forward_begins(self) -> None:
+        """The closure runs, perhaps not for the first time in this step: the optimizer's own work is interrupted."""
+        if self._in_step and not self._asleep and self._open and self._open[-1] == OPTIMIZER_STEP:
+            self.leave(OPTIMIZER_STEP, paused=True)
+
+    def gradients_ready(self, succeeded: bool) -> None:
+        """Gradients are clipped, if they are: in automatic optimization the optimizer's own work is all that is left."""
+        if self._in_step and not self._asleep:
+            self._step_seen = True
+            self.enter(OPTIMIZER_STEP)
+
+    def step_ended(self, succeeded: bool) -> None:
+        """In automatic optimization the step is over."""
+        if self._asleep or not self._in_step:
+            return
+        self._in_step = False
+        if not self._step_seen and succeeded and not self._open:
+            # A model that overrides `optimizer_step` may bypass the clipping: all since the closure was the step.
+            self.enter(OPTIMIZER_STEP, since_last=True)
+        self.leave(OPTIMIZER_STEP)
+
+    # ---- backward, where only hooks tell of it ----
+
+    def backward_announced(self, succeeded: bool) -> None:
+        """The model's hook before backward returned. In manual optimization nothing else tells that it begins."""
+        if not self._asleep and succeeded and BACKWARD not in self._open:
+            self._backward_by_hooks = True
+            self.enter(BACKWARD)
+
+    def backward_over(self) -> None:
+        """A hook after backward is about to be called."""
+        if self._backward_by_hooks and not self._asleep:
+            self._backward_by_hooks = False
+            self.leave(BACKWARD)
+
+    # ---- logging, which no hook tells of ----
+
+    def logging_began(self) -> None:
+        """A logger is called. After the batch's last hook all since then was work for it, such as fetching values."""
+        self.enter(LOGGING, since_last=self._completed and self._in_iteration and not self._open)
+
+    def logging_ended(self) -> None:
+        """The logger returned."""
+        self.leave(LOGGING)

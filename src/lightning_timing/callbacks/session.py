@@ -1,0 +1,92 @@
+"""What a Trainer's run is watched through: installed while a run lasts, put back when it ends, however it ends."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Final
+
+from lightning_timing.callbacks.actions import Boundaries
+from lightning_timing.callbacks.logger_watch import LoggerWatch
+from lightning_timing.callbacks.phase_machine import PhaseFollower, PhaseMachine
+from lightning_timing.callbacks.profiler_tap import ProfilerTap
+from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
+
+_FIRST_STAGES: Final = {"fit": TRAIN, "validate": VALIDATE, "test": TEST, "predict": PREDICT}
+
+_sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
+
+
+class Session:
+    """One machine for all of this package's callbacks in a Trainer, fed by the Trainer's profiler and its loggers.
+
+    Attributes:
+        machine: Turns boundaries into phases.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        entry_point: str,
+        is_ours: Callable[[object], bool],
+        on_failure: Callable[[PhaseFollower, Exception], None] | None,
+    ) -> None:
+        self.machine = PhaseMachine(_FIRST_STAGES.get(entry_point, TRAIN), on_failure)
+        self._tap = ProfilerTap(trainer.profiler, self.machine, Boundaries(trainer, self.machine, is_ours))
+        self._loggers = LoggerWatch(trainer.loggers, self.machine)
+        trainer.profiler = self._tap
+
+    @property
+    def profiler(self) -> Any:
+        """The profiler that the user gave to the Trainer."""
+        return self._tap.profiler
+
+    def close(self, trainer: Any) -> None:
+        """Puts back what was replaced, unless somebody else has replaced it since."""
+        self._loggers.close()
+        if trainer.profiler is self._tap:
+            trainer.profiler = self._tap.profiler
+
+
+def join(
+    trainer: Any,
+    entry_point: str,
+    follower: PhaseFollower,
+    *,
+    is_ours: Callable[[object], bool],
+    on_failure: Callable[[PhaseFollower, Exception], None] | None,
+    outermost: bool = False,
+) -> PhaseMachine:
+    """Has a follower told of a Trainer's phases until it leaves.
+
+    Args:
+        trainer: The Trainer, at the beginning of a run.
+        entry_point: `fit`, `validate`, `test` or `predict`.
+        follower: Whom to tell.
+        is_ours: Says whether a callback is this package's own.
+        on_failure: Told when a follower raised; None: let it raise.
+        outermost: Whether it is told first of what opens and last of what ends.
+    """
+    session = _sessions.get(trainer)
+    if session is None:
+        session = _sessions[trainer] = Session(trainer, entry_point, is_ours, on_failure)
+    session.machine.add_follower(follower, outermost=outermost)
+    return session.machine
+
+
+def leave(trainer: Any, follower: PhaseFollower) -> None:
+    """Has a follower told of nothing any more; the last one to leave ends the session."""
+    session = _sessions.get(trainer)
+    if session is None:
+        return
+    session.machine.run_ended()
+    session.machine.remove_follower(follower)
+    if not session.machine.has_followers:
+        del _sessions[trainer]
+        session.close(trainer)
+
+
+def machine_of(trainer: Any) -> PhaseMachine | None:
+    """The machine that watches a Trainer's run; None while none does."""
+    session = _sessions.get(trainer)
+    return None if session is None else session.machine

@@ -1,0 +1,128 @@
+"""The distribution of one measurement's intervals, in bounded memory however long the run."""
+
+from __future__ import annotations
+
+import math
+from operator import mul
+from typing import Final
+
+EXACT_INTERVALS: Final = 1024
+"""Up to this many intervals percentiles are exact; beyond it they come from a histogram, within 0.4 %."""
+
+_SUB_BUCKET_BITS: Final = 7
+
+
+class Distribution:
+    """Count, sum, spread, extremes and percentiles of a stream of durations in integer nanoseconds.
+
+    Durations wait in `pending` and are folded into a log-linear histogram, 128 buckets to a factor of two, when there
+    are more than `EXACT_INTERVALS` of them; so adding one is a list append, and a bucket's middle is at most 1/256 off.
+    Count, sum and standard deviation are exact at any length, since they are kept as integers.
+
+    Attributes:
+        pending: Durations that are not folded in yet. Append to it, and call `fold_if_full` from time to time.
+    """
+
+    __slots__ = ("_buckets", "_count", "_max", "_min", "_squares", "_total", "pending")
+
+    def __init__(self) -> None:
+        self.pending: list[int] = []
+        self._buckets: dict[int, int] = {}
+        self._count = 0
+        self._total = 0
+        self._squares = 0
+        self._min = 0
+        self._max = 0
+
+    @property
+    def count(self) -> int:
+        """Durations seen."""
+        return self._count + len(self.pending)
+
+    @property
+    def total_ns(self) -> int:
+        """Their sum, in nanoseconds."""
+        return self._total + sum(self.pending)
+
+    @property
+    def min_ns(self) -> int | None:
+        """The shortest, in nanoseconds; None where there is none."""
+        return min([*self.pending, self._min] if self._count else self.pending, default=None)
+
+    @property
+    def max_ns(self) -> int | None:
+        """The longest, in nanoseconds; None where there is none."""
+        return max([*self.pending, self._max] if self._count else self.pending, default=None)
+
+    @property
+    def std_ns(self) -> float | None:
+        """Their sample standard deviation, in nanoseconds; None for fewer than two."""
+        n = self.count
+        if n < 2:
+            return None
+        squares = self._squares + sum(map(mul, self.pending, self.pending))
+        return math.sqrt((n * squares - self.total_ns**2) / (n * (n - 1)))
+
+    def percentiles_ns(self, *percents: float) -> list[float] | None:
+        """Percentiles, in nanoseconds; None where there is no duration.
+
+        Args:
+            percents: From 0 to 100. While exact, interpolated linearly between the two nearest durations.
+        """
+        if not self.count:
+            return None
+        if not self._count:
+            return [_interpolate(sorted(self.pending), percent) for percent in percents]
+        buckets = dict(self._buckets)
+        for ns in self.pending:
+            bucket = _bucket_of(ns)
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+        ordered = sorted(buckets.items())
+        lowest, highest = self.min_ns or 0, self.max_ns or 0
+        return [min(max(_rank_in(ordered, self.count, percent), lowest), highest) for percent in percents]
+
+    def fold_if_full(self) -> bool:
+        """Folds the pending durations in when there are too many to keep. Returns whether it did."""
+        if len(self.pending) <= EXACT_INTERVALS:
+            return False
+        pending, self.pending[:] = self.pending[:], []
+        first = not self._count
+        self._min = min(pending) if first else min(self._min, min(pending))
+        self._max = max(pending) if first else max(self._max, max(pending))
+        self._count += len(pending)
+        self._total += sum(pending)
+        self._squares += sum(map(mul, pending, pending))
+        buckets = self._buckets
+        for ns in pending:
+            bucket = _bucket_of(ns)
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+        return True
+
+
+def _bucket_of(ns: int) -> int:
+    """The bucket of a duration: its highest 8 bits and how far they were shifted, so that buckets sort as durations."""
+    shift = max(ns.bit_length() - _SUB_BUCKET_BITS - 1, 0)
+    return (shift << (_SUB_BUCKET_BITS + 1)) + (ns >> shift)
+
+
+def _middle_of(bucket: int) -> float:
+    shift, top = bucket >> (_SUB_BUCKET_BITS + 1), bucket & ((2 << _SUB_BUCKET_BITS) - 1)
+    return float((top << shift) + ((1 << shift) - 1) / 2)
+
+
+def _rank_in(ordered: list[tuple[int, int]], count: int, percent: float) -> float:
+    """The middle of the bucket that holds the duration of the given rank."""
+    rank = percent / 100 * (count - 1)
+    seen = 0
+    for bucket, in_bucket in ordered:
+        seen += in_bucket
+        if seen > rank:
+            return _middle_of(bucket)
+    return _middle_of(ordered[-1][0])
+
+
+def _interpolate(ordered: list[int], percent: float) -> float:
+    rank = percent / 100 * (len(ordered) - 1)
+    below = math.floor(rank)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)

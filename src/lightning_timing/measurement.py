@@ -1,0 +1,154 @@
+"""One measurement in one stage: whether it is open, what it took in this iteration, and its figures so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lightning_timing.distribution import Distribution
+from lightning_timing.record import DeviceSummary, MeasurementSummary
+
+
+@dataclass(slots=True)
+class Opening:
+    """An open interval on one thread, where the fast path does not reach.
+
+    Attributes:
+        begin_ns: When it began, on the recorder's clock.
+        spoilt: Whether its sample is to be dropped when it ends.
+        device_token: What the device timer gave at its start, if anything.
+    """
+
+    begin_ns: int
+    spoilt: bool = False
+    device_token: object | None = None
+
+
+class Measurement:
+    """A named interval of one stage, started and ended any number of times.
+
+    The fields up to `append` are the hot path's, which works on them directly; they hold the one interval that is open
+    on the thread that opened it. Where that does not suffice (several threads have it open at once, a sample must be
+    dropped, the device is timed too) the measurement is `unusual` and `openings` holds the open intervals by thread.
+
+    Attributes:
+        name: Its name.
+        parent: The enclosing measurement's name, or None; known from the first interval on.
+        is_open: Whether an interval is open on the fast path.
+        begin: When it began, on the recorder's clock.
+        thread: The thread that opened it.
+        unusual: Whether every start and end takes the careful path.
+        append: Adds a sample, in nanoseconds, to this iteration.
+        current: The samples of this iteration, in nanoseconds.
+        openings: The open intervals by thread identifier, where `unusual`.
+        carried: What earlier parts of the interval that is now open took, where it was paused, in nanoseconds.
+        inside: Whether it belongs to the iterations, and so has a share of them.
+        distribution: The samples of all measured iterations.
+        device: The device's samples, where there are any.
+        device_untimed: Intervals whose device time could not be had.
+    """
+
+    __slots__ = (
+        "append",
+        "begin",
+        "carried",
+        "current",
+        "device",
+        "device_untimed",
+        "distribution",
+        "inside",
+        "is_open",
+        "name",
+        "openings",
+        "parent",
+        "thread",
+        "unusual",
+    )
+
+    def __init__(self, name: str, parent: str | None = None, *, unusual: bool = False, inside: bool = True) -> None:
+        self.name = name
+        self.parent = parent
+        self.is_open = False
+        self.begin = 0
+        self.thread = 0
+        self.unusual = unusual
+        self.current: list[int] = []
+        self.append: Callable[[int], None] = self.current.append
+        self.openings: dict[int, Opening] = {}
+        self.carried = 0
+        self.inside = inside
+        self.distribution = Distribution()
+        self.device: Distribution | None = None
+        self.device_untimed = 0
+
+    def take_current(self) -> list[int]:
+        """Removes and returns this iteration's samples. Safe while other threads append."""
+        taken = self.current[:]
+        del self.current[: len(taken)]
+        return taken
+
+    def opened_by(self, thread: int) -> bool:
+        """Whether an interval is open on the given thread and its sample still counts."""
+        if self.is_open:
+            return self.thread == thread
+        opening = self.openings.get(thread)
+        return opening is not None and not opening.spoilt
+
+    def begun_at(self, thread: int) -> int:
+        """When the interval that is open on the given thread began."""
+        return self.begin if self.is_open else self.openings[thread].begin_ns
+
+    def go_unusual(self) -> None:
+        """Moves the open interval, if any, to `openings`, where it is told apart by its thread."""
+        self.unusual = True
+        if self.is_open:
+            self.is_open = False
+            self.openings[self.thread] = Opening(self.begin)
+
+    def spoil(self, thread: int) -> None:
+        """Has the sample of the interval that is open on the given thread dropped when it ends."""
+        self.go_unusual()
+        self.openings[thread].spoilt = True
+
+    def summary(self, iterations: int, iterations_ns: int) -> MeasurementSummary:
+        """Its figures.
+
+        Args:
+            iterations: The stage's measured iterations.
+            iterations_ns: The time they took, in nanoseconds.
+        """
+        d = self.distribution
+        p50, p95, p99 = d.percentiles_ns(50, 95, 99) or (None, None, None)
+        return MeasurementSummary(
+            parent=self.parent,
+            count=d.count,
+            total_s=_seconds(d.total_ns) if d.count else None,
+            mean_s=_seconds(d.total_ns / d.count) if d.count else None,
+            per_iteration_s=_seconds(d.total_ns / iterations) if d.count and iterations and self.inside else None,
+            std_s=_seconds(d.std_ns),
+            min_s=_seconds(d.min_ns),
+            max_s=_seconds(d.max_ns),
+            p50_s=_seconds(p50),
+            p95_s=_seconds(p95),
+            p99_s=_seconds(p99),
+            share=d.total_ns / iterations_ns if d.count and iterations_ns and self.inside else None,
+            device=self._device_summary(),
+        )
+
+    def _device_summary(self) -> DeviceSummary | None:
+        if self.device is None and not self.device_untimed:
+            return None
+        d = self.device or Distribution()
+        p50, p95 = d.percentiles_ns(50, 95) or (None, None)
+        return DeviceSummary(
+            count=d.count,
+            untimed=self.device_untimed,
+            total_s=_seconds(d.total_ns) if d.count else None,
+            mean_s=_seconds(d.total_ns / d.count) if d.count else None,
+            p50_s=_seconds(p50),
+            p95_s=_seconds(p95),
+        )
+
+
+def _seconds(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e9

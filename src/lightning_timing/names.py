@@ -1,0 +1,35 @@
+"""Which names a measurement or a range may have, and where in the user's code a call came from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+MAX_NAME_LENGTH: Final = 512
+"""Longer names are refused: they are labels in tables, charts and profilers, not data."""
+
+_PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def why_refused(name: object) -> str | None:
+    """Says what is wrong with a name, or None if it may be used. What may be used is kept exactly as it is."""
+    if not isinstance(name, str):
+        return f"a name is a str, not {type(name).__name__}"
+    if not name:
+        return "a name may not be empty"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"a name has at most {MAX_NAME_LENGTH} characters, not {len(name)}"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "a name must be valid Unicode: lone surrogates cannot be written"
+    return None
+
+
+def caller_place() -> str:
+    """The file and line of the innermost frame outside this package, as `file:line`. Costs microseconds."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIR):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

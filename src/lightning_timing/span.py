@@ -1,0 +1,95 @@
+"""`span`: one measurement and one NVTX range around a block or a function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from lightning_timing.compiling import is_compiling
+from lightning_timing.nvtx_ranges import NVTX_RANGES
+from lightning_timing.stopwatch import STOPWATCH
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_MAX_SPANS_KEPT: Final = 1024
+
+
+class Span:
+    """A context manager and a decorator. It holds no state of its own, so one serves any number of threads at once.
+
+    Attributes:
+        name: The measurement's and the range's name.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        if NVTX_RANGES.is_enabled:
+            NVTX_RANGES.range_push(self.name)
+        if STOPWATCH.is_enabled:
+            STOPWATCH.start_meas(self.name)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if STOPWATCH.is_enabled:
+            STOPWATCH.end_meas(self.name)
+        if NVTX_RANGES.is_enabled:
+            NVTX_RANGES.range_pop(self.name)
+
+    def __call__(self, function: _Function) -> _Function:
+        """Wraps a function, or a coroutine function, so that each call of it is a span."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def timed_coroutine(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return timed_coroutine  # type: ignore[return-value]  # wraps keeps the signature, which mypy cannot see
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            # The branch comes before any `with`: Dynamo cannot enter a context manager made outside of what it traces.
+            if is_compiling():
+                return function(*args, **kwargs)
+            with self:
+                return function(*args, **kwargs)
+
+        return timed  # type: ignore[return-value]  # wraps keeps the signature, which mypy cannot see
+
+
+_spans: dict[str, Span] = {}
+
+
+def span(name: str) -> Span:
+    """Times a block or a function under a name, as a Stopwatch measurement and as an NVTX range.
+
+        with span("matcher"):
+            ...
+
+        @span("matcher")
+        def match(...): ...
+
+    Costs about 0.1 us while nothing is enabled. In a region compiled by torch.compile it does nothing; call it there,
+    at the place of use, instead of entering a span made outside.
+
+    Args:
+        name: A non-empty string of at most 512 characters.
+    """
+    if is_compiling():
+        return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces
+    try:
+        return _spans[name]
+    except KeyError:
+        made = Span(name)
+        if len(_spans) < _MAX_SPANS_KEPT:
+            _spans[name] = made
+        return made

@@ -1,0 +1,158 @@
+"""The figures of one stage as they grow: its measurements, its iterations, its warm-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from lightning_timing.measurement import Measurement
+from lightning_timing.phases import CALLBACKS, ITERATION, OTHER, PHASES
+from lightning_timing.record import MeasurementSummary, StageSummary
+
+BETWEEN_ITERATIONS: Final = "between_iterations"
+"""Prefix of the phases that occur while no iteration is open, such as a checkpoint at the end of an epoch."""
+
+
+class StageRecord:
+    """Measurements and iterations of one stage.
+
+    Attributes:
+        stage: Its name.
+        warmup_left: Iterations that are still to be left out.
+        warmup_iterations: Iterations left out so far.
+        iterations: Iterations measured.
+        iterations_ns: The time they took, in nanoseconds.
+        samples: Samples in them; None once a batch's size could not be told.
+        skipped_batches: Batches for which the step returned None.
+        measurements: The user's, by name.
+        phases: The callbacks' own, inside iterations, by phase.
+        between: The same phases while no iteration is open.
+    """
+
+    def __init__(self, stage: str, warmup_iterations: int) -> None:
+        self.stage = stage
+        self.warmup_left = warmup_iterations
+        self.warmup_iterations = 0
+        self.iterations = 0
+        self.iterations_ns = 0
+        self.samples: int | None = 0
+        self.skipped_batches = 0
+        self.measurements: dict[str, Measurement] = {}
+        self.phases: dict[str, Measurement] = {}
+        self.between: dict[str, Measurement] = {}
+
+    @property
+    def was_used(self) -> bool:
+        """Whether anything happened in the stage."""
+        return bool(self.iterations or self.warmup_iterations or self.measurements or self.between)
+
+    def phase(self, name: str) -> Measurement:
+        """The measurement of a phase inside an iteration, made on its first use."""
+        measurement = self.phases.get(name)
+        if measurement is None:
+            parent = None if name == ITERATION else ITERATION
+            measurement = self.phases[name] = self._grouped(name, name, parent, self.phase)
+        return measurement
+
+    def between_iterations(self, name: str) -> Measurement:
+        """The measurement of a phase while no iteration is open, made on its first use."""
+        measurement = self.between.get(name)
+        if measurement is None:
+            full_name = f"{BETWEEN_ITERATIONS}/{name}"
+            measurement = self.between[name] = self._grouped(name, full_name, None, self.between_iterations)
+            measurement.inside = False
+        return measurement
+
+    def _grouped(self, name: str, full_name: str, parent: str | None, get: Callable[[str], Measurement]) -> Measurement:
+        """Makes a measurement; a part of `callbacks` hands its samples to `callbacks` as well."""
+        group, _, part = name.partition("/")
+        if not part or group != CALLBACKS:
+            return Measurement(full_name, parent)
+        whole = get(CALLBACKS)
+        measurement = Measurement(full_name, whole.name)
+        own, also = measurement.current.append, whole.current.append
+
+        def append(ns: int) -> None:
+            own(ns)
+            also(ns)
+
+        measurement.append = append
+        return measurement
+
+    def all_measurements(self) -> Iterator[Measurement]:
+        """Every measurement, in the order of the loop: phases, the user's, then what lies between iterations."""
+        order = {name: i for i, name in enumerate((ITERATION, *PHASES))}
+        yield from sorted(self.phases.values(), key=lambda m: (order.get(m.name.partition("/")[0], len(order)), m.name))
+        yield from self.measurements.values()
+        yield from self.between.values()
+
+    def take(self, ns_by_name: dict[str, int], iteration_ns: int, samples: int | None, skipped: bool) -> None:
+        """Counts an iteration, or leaves it out while warm-up lasts. Fills in its row.
+
+        Args:
+            ns_by_name: Filled with the sum of each measurement's samples, in nanoseconds. Left empty in warm-up.
+            iteration_ns: How long it took, in nanoseconds.
+            samples: The size of its batch, or None.
+            skipped: Whether its step returned None.
+        """
+        counted = self.warmup_left <= 0
+        for measurements in (self.phases, self.measurements):
+            for measurement in measurements.values():
+                if measurement.current:
+                    taken = measurement.take_current()
+                    if counted:
+                        ns_by_name[measurement.name] = sum(taken)
+                        measurement.distribution.pending.extend(taken)
+        if not counted:
+            self.warmup_left -= 1
+            self.warmup_iterations += 1
+            return
+        self.iterations += 1
+        self.iterations_ns += iteration_ns
+        self.samples = None if self.samples is None or samples is None else self.samples + samples
+        self.skipped_batches += skipped
+        self._fold_one()
+
+    def take_outside(self) -> dict[str, list[int]]:
+        """Counts what was measured while no iteration was open. Returns the samples, in nanoseconds, by name."""
+        taken = {m.name: m.take_current() for m in self.between.values() if m.current}
+        for measurement in self.between.values():
+            measurement.distribution.pending.extend(taken.get(measurement.name, ()))
+            measurement.distribution.fold_if_full()
+        for measurement in self.measurements.values():
+            if measurement.current:
+                samples = measurement.take_current()
+                measurement.inside = False
+                if self.warmup_left <= 0:
+                    taken[measurement.name] = samples
+                    measurement.distribution.pending.extend(samples)
+                    measurement.distribution.fold_if_full()
+        return taken
+
+    def drop_current(self) -> None:
+        """Forgets the samples of an iteration that was not completed."""
+        for measurements in (self.phases, self.measurements):
+            for measurement in measurements.values():
+                measurement.current.clear()
+                measurement.carried = 0
+
+    def _fold_one(self) -> None:
+        """Folds at most one full distribution an iteration, so that no iteration pays for all of them."""
+        for measurements in (self.phases, self.measurements):
+            for measurement in measurements.values():
+                if measurement.distribution.fold_if_full():
+                    return
+
+    def summary(self) -> StageSummary:
+        """The stage's figures."""
+        measurements: Iterable[Measurement] = self.all_measurements()
+        summaries: dict[str, MeasurementSummary] = {
+            m.name: m.summary(self.iterations, self.iterations_ns) for m in measurements if m.name != OTHER or m.distribution.count
+        }
+        return StageSummary(
+            iterations=self.iterations,
+            warmup_iterations=self.warmup_iterations,
+            measurements=summaries,
+            samples=self.samples if self.iterations else None,
+            skipped_batches=self.skipped_batches,
+        )

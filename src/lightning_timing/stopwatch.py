@@ -1,0 +1,233 @@
+"""The Stopwatch: a process-wide singleton that times named measurements from any part of a code base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Final, Literal
+
+from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.device import synchronize
+from lightning_timing.errors import TimingError
+from lightning_timing.record import Figures
+from lightning_timing.recorder import Recorder, RecorderSettings
+
+
+class Stopwatch:
+    """Times named measurements: averages per interval and per iteration, after a warm-up, at a cost of nanoseconds.
+
+    There is one in the process; `Stopwatch()` returns it. Until it is enabled every method does nothing.
+    Given arguments, the constructor also enables it:
+
+        Stopwatch(num_warmup_iters=10, print_every_n_iters=100, do_cuda_sync=False)
+
+    Inside a region compiled by torch.compile its methods do nothing and break no graph.
+    """
+
+    render: Callable[[Figures], str] = staticmethod(repr)
+    """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
+
+    _instance: Stopwatch | None = None
+    _recorder: Recorder | None
+    _print: Callable[[str], None]
+    _print_every: int | None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Stopwatch:
+        """Returns the one instance."""
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+            cls._instance._forget()
+        return cls._instance
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            self.enable(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[type[Stopwatch], tuple[()]]:
+        """A copy, or what another process unpickles, is that process's own instance."""
+        return Stopwatch, ()
+
+    def _forget(self) -> None:
+        self._recorder = None
+        self._print = print
+        self._print_every = None
+        self._last: Recorder | None = None
+
+    def enable(
+        self,
+        num_warmup_iters: int = 10,
+        print_every_n_iters: int | None = None,
+        do_cuda_sync: bool = False,
+        *,
+        on_misuse: Literal["raise", "warn"] = "raise",
+        clock: Clock = monotonic_ns,
+    ) -> None:
+        """Starts afresh.
+
+        Args:
+            num_warmup_iters: The first iterations, which are not counted.
+            print_every_n_iters: Print the report after every so many counted iterations; None: never by itself.
+            do_cuda_sync: Synchronize the accelerator at each start and end. It makes the host wait for the device.
+            on_misuse: What follows when a measurement is ended that was not started, or started twice, or still open
+                when its iteration is finished: `raise` a MisuseError, or `warn` once for its name and drop the sample.
+            clock: Monotonic, in nanoseconds.
+
+        Raises:
+            TimingError: It is enabled already.
+            ValueError: A number is out of its range.
+        """
+        settings = RecorderSettings(num_warmup_iters=num_warmup_iters, on_misuse=on_misuse)
+        if print_every_n_iters is not None and print_every_n_iters < 1:
+            raise ValueError(f"print_every_n_iters takes a positive number or None, got {print_every_n_iters!r}")
+        recorder = Recorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
+        self.attach(recorder, print_every_n_iters=print_every_n_iters)
+
+    def attach(
+        self, recorder: Recorder, *, print_every_n_iters: int | None = None, printer: Callable[[str], None] = print
+    ) -> None:
+        """Enables it with a recorder made elsewhere, as the callback does.
+
+        Raises:
+            TimingError: It is enabled already.
+        """
+        if self._recorder is not None:
+            raise TimingError("the Stopwatch is enabled already; call disable() first")
+        self._print = printer
+        self._print_every = print_every_n_iters
+        self._recorder = recorder
+
+    def disable(self) -> None:
+        """Turns every method into a no-op again. The figures stay readable until the next `enable` or `reset`."""
+        if self._recorder is not None:
+            self._last, self._recorder = self._recorder, None
+
+    def reset(self) -> None:
+        """Disables it and forgets everything."""
+        self._forget()
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether it measures."""
+        return self._recorder is not None
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """The recorder that takes the measurements; None while disabled."""
+        return self._recorder
+
+    def get_num_nonwarmup_iters_measured(self) -> int:
+        """Returns how many iterations of the current stage were counted."""
+        recorder = self._recorder or self._last
+        return 0 if recorder is None else recorder.stage.iterations
+
+    def start_meas(self, name: str) -> None:
+        """Starts a measurement. Several times in an iteration, or only in some; ended anywhere on the same thread.
+
+        Args:
+            name: A non-empty string of at most 512 characters.
+
+        Raises:
+            MisuseError: It is open on this thread already, or the name is refused, and misuse is to be raised.
+        """
+        recorder = self._recorder
+        if recorder is None or recorder.is_compiling():
+            return
+        try:
+            measurement = recorder.measurements[name]
+        except (KeyError, TypeError):
+            added = recorder.add(name)
+            if added is None:
+                return
+            measurement = added
+        thread = get_ident()
+        now = recorder.clock()
+        # Nothing is called between this test and the three stores, so no other thread can come in between.
+        if measurement.is_open or measurement.unusual:
+            recorder.start_carefully(measurement, thread)
+            return
+        measurement.thread = thread
+        measurement.begin = now
+        measurement.is_open = True
+
+    def end_meas(self, name: str) -> None:
+        """Ends a measurement.
+
+        Args:
+            name: As it was started.
+
+        Raises:
+            MisuseError: It is not open on this thread, and misuse is to be raised.
+        """
+        recorder = self._recorder
+        if recorder is None or recorder.is_compiling():
+            return
+        now = recorder.clock()
+        try:
+            measurement = recorder.measurements[name]
+        except (KeyError, TypeError):
+            recorder.end_carefully(name, now)
+            return
+        thread = get_ident()
+        if not measurement.is_open or measurement.thread != thread:
+            recorder.end_carefully(name, now)
+            return
+        measurement.is_open = False
+        measurement.append(now - measurement.begin)
+
+    def set_cpu_usage_meas_name(self, name: str) -> None:
+        """Has the CPU usage of one measurement measured as well. The same name again is fine.
+
+        Raises:
+            TimingError: Another measurement was chosen already.
+        """
+        if self._recorder is not None:
+            self._recorder.choose_cpu_usage(name)
+
+    def start_one_time_measurement(self, name: str) -> None:
+        """Starts a measurement that is made once in a run, whatever the warm-up.
+
+        Raises:
+            MisuseError: The name was started already, and misuse is to be raised.
+        """
+        if self._recorder is not None and not self._recorder.is_compiling():
+            self._recorder.start_one_time(name)
+
+    def end_one_time_measurement(self, name: str) -> None:
+        """Ends a one-time measurement.
+
+        Raises:
+            MisuseError: It is not running, and misuse is to be raised.
+        """
+        if self._recorder is not None and not self._recorder.is_compiling():
+            self._recorder.end_one_time(name)
+
+    def finish_iter(self) -> None:
+        """Ends the iteration. Warm-up, the averages per iteration and the periodic print hang on it.
+
+        Raises:
+            MisuseError: A measurement is still open on this thread, and misuse is to be raised.
+        """
+        recorder = self._recorder
+        if recorder is None or recorder.is_compiling():
+            return
+        if recorder.finish_iteration():
+            self.print_if_due()
+
+    def print_if_due(self) -> None:
+        """Prints the report if the number of counted iterations is a multiple of `print_every_n_iters`."""
+        if self._print_every and self.get_num_nonwarmup_iters_measured() % self._print_every == 0:
+            self.print_eval_times()
+
+    def print_eval_times(self) -> None:
+        """Prints the report so far."""
+        if self._recorder is not None or self._last is not None:
+            self._print(type(self).render(self.summary()))
+
+    def summary(self) -> Figures:
+        """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
+        recorder = self._recorder or self._last
+        return Figures(stages={}, one_time={}, cpu_usage=None) if recorder is None else recorder.figures()
+
+
+STOPWATCH: Final = Stopwatch()
+"""The one instance, made at import so that code compiled by torch.compile never makes it."""
