@@ -1,0 +1,53 @@
+"""Write a run as a trace file, to be opened in Perfetto (ui.perfetto.dev) or at chrome://tracing.
+
+Every rank is a process track, all on one time axis; phases lie nested in numbered iterations. Iterations that did not
+keep the position of each interval are laid out in the order of the loop and marked "approximate".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.cli.output import write_whole
+from lightning_timing.errors import BadInputError
+from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
+from lightning_timing.reporting.trace import TraceSource, trace_json
+
+if TYPE_CHECKING:
+    import argparse
+
+TRACE_NAME: Final = "trace.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `trace`."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, or the timing folder in it")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help=f"where to write it (default: RUN/timing/{TRACE_NAME})"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the trace and says where.
+
+    Raises:
+        BadInputError: There is no record of any rank, or the file cannot be written.
+    """
+    folder = timing_folder(args.run)
+    problems = ProblemLog()
+    sources = [TraceSource.of(record) for record in iter_ranks(folder, problems)]
+    if not sources:
+        raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there is nothing to draw")
+    output = args.output or _default_output(folder, args.run)
+    write_whole(output, trace_json(sources, read_summary(folder)))
+    for problem in problems.lines():
+        print(f"note: {problem}")
+    print(output)
+    return 0
+
+
+def _default_output(folder: Path, run: Path) -> Path:
+    if not folder.resolve().is_relative_to(run.resolve()):
+        raise BadInputError(f"{folder}: a link that leads out of {run}; say with -o where to write")
+    return folder / TRACE_NAME
