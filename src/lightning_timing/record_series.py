@@ -31,6 +31,7 @@ class StageSeries:
         device_ns: Device time by measurement, in the same form. Empty where it was not measured.
         samples: Batch sizes; NaN where unknown.
         outside: What was measured between iterations.
+        parents: The enclosing measurement of each one that was seen inside another, as far as intervals were kept.
     """
 
     epoch: IntArray
@@ -41,6 +42,7 @@ class StageSeries:
     device_ns: Mapping[str, FloatArray]
     samples: FloatArray
     outside: tuple[OutsideRow, ...]
+    parents: Mapping[str, str]
 
     def __len__(self) -> int:
         """The number of iterations."""
@@ -113,6 +115,7 @@ class SeriesBuilder:
         self._ns = _ColumnsBuilder()
         self._device_ns = _ColumnsBuilder()
         self._outside: list[OutsideRow] = []
+        self._enclosing: dict[str, str | None] = {}
 
     def append(self, row: IterationRow) -> None:
         """Adds an iteration. Raises OverflowError for a number beyond 64 bits."""
@@ -123,6 +126,17 @@ class SeriesBuilder:
         self._samples.append(np.nan if row.samples is None else row.samples)
         self._ns.append(row.ns)
         self._device_ns.append(row.device_ns or {})
+        if row.intervals is not None and any(name not in self._enclosing for name, _, _ in row.intervals):
+            self._note_enclosing(row.intervals)
+
+    def _note_enclosing(self, intervals: list[tuple[str, int, int]]) -> None:
+        """Notes which measurement lies in which, by the first interval of each."""
+        open_ones: list[tuple[str, int]] = []
+        for name, _, end in sorted(intervals, key=lambda interval: (interval[1], -interval[2])):
+            while open_ones and open_ones[-1][1] < end:
+                open_ones.pop()
+            self._enclosing.setdefault(name, open_ones[-1][0] if open_ones else None)
+            open_ones.append((name, end))
 
     def append_outside(self, row: OutsideRow) -> None:
         """Adds something measured between iterations."""
@@ -139,6 +153,7 @@ class SeriesBuilder:
             device_ns=self._device_ns.build(),
             samples=np.frombuffer(self._samples, dtype=np.float64),
             outside=tuple(self._outside),
+            parents={name: parent for name, parent in self._enclosing.items() if parent is not None},
         )
 
 

@@ -1,4 +1,4 @@
-"""The entry point of `lightning-timing`: runs the chosen subcommand, and turns errors into one line and an exit code."""
+"""The entry point of `lightning-timing`: runs the chosen subcommand; errors become one line and an exit code."""
 
 from __future__ import annotations
 

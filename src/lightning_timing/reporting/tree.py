@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.phases import CALLBACKS, FIRST_DATA_WAIT, ITERATION, PHASES
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ class TreeNode:
 
     Attributes:
         name: Its name.
-        label: Its name under its parent: the parts of `callbacks` without that prefix.
+        label: Its name under its parent, without the parent's as a prefix: `callbacks/<name>` becomes `<name>`.
         depth: How many measurements enclose it.
         measurement: Its figures.
     """
@@ -56,4 +56,4 @@ def tree(measurements: Mapping[str, MeasurementSummary]) -> list[TreeNode]:
 
 
 def _label(name: str, parent: str | None) -> str:
-    return name.removeprefix(f"{CALLBACKS}/") if parent == CALLBACKS else name
+    return name if parent is None else name.removeprefix(f"{parent}/")

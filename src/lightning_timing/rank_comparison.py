@@ -1,0 +1,170 @@
+"""How the ranks of a run compare: per phase the median rank and the slowest, and the rank that holds the others up.
+
+Ranks that train together end every iteration together: what one of them loses by itself, the others spend waiting for
+it, mostly in the all-reduce inside their `backward`. So the culprit is looked for only in phases in which a rank works
+by itself, and named where all of these hold:
+
+- it takes longer in those phases than the median of the other ranks, by `CULPRIT_SHARE` of their iteration or more;
+- not only for a moment: each figure is the median over the quarters of the run (of `checkpoint`, which is rare, it is
+  the mean over all of it);
+- its other phases, taken together, are shorter than the others' by `WAIT_SHARE` of that excess or more: the wait.
+
+It is looked for without `forward` first, because sharded models wait for each other in `forward` as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lightning_timing.phases import BATCH_TRANSFER, CALLBACKS, CHECKPOINT, DATA_WAIT, FORWARD, ITERATION, PHASES
+from lightning_timing.stage_figures import NS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lightning_timing.record_series import StageSeries
+
+LOCAL_PHASES: Final = (DATA_WAIT, BATCH_TRANSFER, CALLBACKS, CHECKPOINT)
+"""Where a rank works by itself, whatever the strategy."""
+CULPRIT_SHARE: Final = 0.1
+WAIT_SHARE: Final = 0.5
+NAMED_SHARE: Final = 0.25
+"""A phase is named if it makes up this much of the culprit's excess."""
+
+_QUARTERS: Final = 4
+_SHORTEST_S: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """The phases of one rank in one stage.
+
+    Attributes:
+        rank: The rank.
+        iterations: Iterations measured.
+        mean_s: Mean time an iteration of `iteration` and of each phase, in seconds.
+        typical_s: The same, as the median of the means over the quarters of the run.
+    """
+
+    rank: int
+    iterations: int
+    mean_s: Mapping[str, float]
+    typical_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PhaseAcrossRanks:
+    """A phase over all ranks, in seconds an iteration.
+
+    Attributes:
+        median_s: The median rank's mean.
+        fastest_s: The fastest rank's mean.
+        slowest_s: The slowest rank's mean.
+        slowest_rank: The number of that rank.
+    """
+
+    median_s: float
+    fastest_s: float
+    slowest_s: float
+    slowest_rank: int
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The rank that the others wait for.
+
+    Attributes:
+        rank: Its number.
+        excess_s: How much longer it works by itself than the median of the others, in seconds an iteration.
+        phases: Where, largest first: the part of each phase in that excess.
+        waiting_phase: The phase in which the others wait most.
+        wait_s: How much longer theirs is, in seconds an iteration.
+    """
+
+    rank: int
+    excess_s: float
+    phases: Mapping[str, float]
+    waiting_phase: str
+    wait_s: float
+
+
+@dataclass(frozen=True)
+class RankComparison:
+    """The ranks of a run in one stage.
+
+    Attributes:
+        ranks: How many have a record.
+        iterations: The fewest and the most iterations that a rank measured.
+        phases: `iteration` and each phase over all ranks.
+        culprit: The rank that the others wait for; None where no rank stands out.
+    """
+
+    ranks: int
+    iterations: tuple[int, int]
+    phases: Mapping[str, PhaseAcrossRanks]
+    culprit: Culprit | None
+
+
+def rank_figures(rank: int, series: StageSeries) -> RankFigures:
+    """The little that is kept of a rank, however long its record. The series has at least one iteration."""
+    edges = np.linspace(0, len(series), min(_QUARTERS, len(series)) + 1).astype(np.int64)
+    mean_s: dict[str, float] = {}
+    typical_s: dict[str, float] = {}
+    for name in (ITERATION, *PHASES):
+        if name in series.ns:
+            column = np.nan_to_num(series.ns[name])
+            quarters = np.add.reduceat(column, edges[:-1]) / np.diff(edges)
+            mean_s[name] = float(column.mean()) * NS
+            typical_s[name] = mean_s[name] if name == CHECKPOINT else float(np.median(quarters)) * NS
+    return RankFigures(rank, len(series), mean_s, typical_s)
+
+
+def compare_ranks(figures: Iterable[RankFigures]) -> RankComparison | None:
+    """Compares the ranks in one stage; None for fewer than two."""
+    ranks = list(figures)
+    if len(ranks) < 2:
+        return None
+    iterations = [figures.iterations for figures in ranks]
+    present = [name for name in (ITERATION, *PHASES) if any(name in figures.mean_s for figures in ranks)]
+    return RankComparison(
+        ranks=len(ranks),
+        iterations=(min(iterations), max(iterations)),
+        phases={name: _across(name, ranks) for name in present},
+        culprit=_culprit(ranks),
+    )
+
+
+def _across(name: str, ranks: list[RankFigures]) -> PhaseAcrossRanks:
+    times = [figures.mean_s.get(name, 0.0) for figures in ranks]
+    slowest = max(range(len(ranks)), key=times.__getitem__)
+    return PhaseAcrossRanks(median(times), min(times), times[slowest], ranks[slowest].rank)
+
+
+def _culprit(ranks: list[RankFigures]) -> Culprit | None:
+    return _culprit_in(LOCAL_PHASES, ranks) or _culprit_in((*LOCAL_PHASES, FORWARD), ranks)
+
+
+def _culprit_in(own_phases: tuple[str, ...], ranks: list[RankFigures]) -> Culprit | None:
+    slowest = max(ranks, key=lambda figures: sum(figures.typical_s.get(name, 0.0) for name in own_phases))
+    others = [figures.typical_s for figures in ranks if figures is not slowest]
+    typical_s = {name: median(other.get(name, 0.0) for other in others) for name in (ITERATION, *PHASES)}
+    excess_s = {name: slowest.typical_s.get(name, 0.0) - typical_s[name] for name in PHASES}
+    own_excess_s = sum(excess_s[name] for name in own_phases)
+    wait_s = {name: -excess for name, excess in excess_s.items() if name not in own_phases}
+    if own_excess_s < max(CULPRIT_SHARE * typical_s[ITERATION], _SHORTEST_S):
+        return None
+    if sum(wait_s.values()) < WAIT_SHARE * own_excess_s:
+        return None
+    waiting_phase = max(wait_s, key=wait_s.__getitem__)
+    named = sorted(own_phases, key=excess_s.__getitem__, reverse=True)
+    return Culprit(
+        rank=slowest.rank,
+        excess_s=own_excess_s,
+        phases={name: excess_s[name] for name in named if excess_s[name] >= NAMED_SHARE * own_excess_s},
+        waiting_phase=waiting_phase,
+        wait_s=wait_s[waiting_phase],
+    )

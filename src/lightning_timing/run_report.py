@@ -1,0 +1,154 @@
+"""Gathers what a report shows of a run: the figures of its leading rank, how its ranks compare, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightning_timing.errors import BadInputError
+from lightning_timing.phases import STAGES
+from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
+from lightning_timing.record_reader import ProblemLog, RankRecord, iter_ranks, read_summary, run_id, timing_folder
+from lightning_timing.stage_figures import stage_figures
+from lightning_timing.verdict import Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from lightning_timing.record import CpuUsage, RunSummary, StageSummary
+
+Source = Literal["summary.json", "rows"]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What is known of a run.
+
+    Attributes:
+        path: The folder that holds its record.
+        status: `completed`, `failed` or `interrupted`; None where the run was killed, or still goes on.
+        source: Where the figures of the stages are from: `summary.json`, or `rows` where there is none for them.
+        rank: The rank that the figures are of.
+        world_size: Number of processes.
+        environment: Versions and hardware.
+        settings: What was chosen.
+        stages: The figures of each stage.
+        one_time: One-time measurements in seconds; None for one that was still running.
+        cpu_usage: CPU usage of a measurement, or None.
+        timing_overhead: What the timing itself cost, or None.
+        verdict: What the figures say, or None.
+        ranks: How the ranks compare, by stage; empty for one rank.
+        problems: What was odd or missing, in words.
+        lead: The rows of `rank`; None where there are none.
+    """
+
+    path: Path
+    status: str | None
+    source: Source
+    rank: int
+    world_size: int
+    environment: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    stages: Mapping[str, StageSummary]
+    one_time: Mapping[str, float | None]
+    cpu_usage: CpuUsage | None
+    timing_overhead: Mapping[str, float] | None
+    verdict: Verdict | None
+    ranks: Mapping[str, RankComparison]
+    problems: tuple[str, ...]
+    lead: RankRecord | None
+
+
+def read_report(path: Path) -> RunReport:
+    """Reads a run. One rank's rows are held at a time, besides those of the lowest rank.
+
+    Args:
+        path: The run's folder, or the `timing` folder in it.
+
+    Raises:
+        BadInputError: There is no record, or a file in it is not what it says it is.
+    """
+    folder = timing_folder(path)
+    problems = ProblemLog()
+    lead: RankRecord | None = None
+    by_stage: dict[str, list[RankFigures]] = {stage: [] for stage in STAGES}
+    for record in iter_ranks(folder, problems):
+        lead = lead or record
+        for stage, series in record.stages.items():
+            if len(series):
+                by_stage[stage].append(rank_figures(record.header.rank, series))
+    compared = {stage: compare_ranks(figures) for stage, figures in by_stage.items()}
+    ranks = {stage: comparison for stage, comparison in compared.items() if comparison is not None}
+    summary = read_summary(folder)
+    if summary is not None and (lead is None or _belongs(summary, lead)):
+        return _from_summary(folder, summary, ranks, problems.lines(), lead)
+    if lead is None:
+        raise BadInputError(f"{folder}: nothing was recorded")
+    return _from_rows(folder, lead, ranks, problems.lines())
+
+
+def _belongs(summary: RunSummary, lead: RankRecord) -> bool:
+    """Whether a summary is of the run in the rows, and was written after the last of them."""
+    runs = {run_id(segment.segment) for segment in summary.segments}
+    if summary.rank != lead.header.rank or run_id(lead.header.segment) not in runs:
+        return False
+    return all(
+        stage in summary.stages and summary.stages[stage].iterations >= len(series)
+        for stage, series in lead.stages.items()
+    )
+
+
+def _from_summary(
+    folder: Path,
+    summary: RunSummary,
+    ranks: Mapping[str, RankComparison],
+    problems: tuple[str, ...],
+    lead: RankRecord | None,
+) -> RunReport:
+    return RunReport(
+        path=folder,
+        status=summary.status,
+        source="summary.json",
+        rank=summary.rank,
+        world_size=summary.world_size,
+        environment=summary.environment,
+        settings=summary.settings,
+        stages=summary.stages,
+        one_time=summary.one_time,
+        cpu_usage=summary.cpu_usage,
+        timing_overhead=summary.timing_overhead,
+        verdict=judge(summary.stages, summary.cpu_usage),
+        ranks=ranks,
+        problems=problems,
+        lead=lead,
+    )
+
+
+def _from_rows(
+    folder: Path, lead: RankRecord, ranks: Mapping[str, RankComparison], problems: tuple[str, ...]
+) -> RunReport:
+    header = lead.header
+    warmup = header.settings.get("num_warmup_iters")
+    stages: dict[str, StageSummary] = {
+        stage: stage_figures(lead.stages[stage], warmup if isinstance(warmup, int) else 0)
+        for stage in STAGES
+        if stage in lead.stages
+    }
+    return RunReport(
+        path=folder,
+        status=None if lead.end is None else lead.end.status,
+        source="rows",
+        rank=header.rank,
+        world_size=header.world_size,
+        environment=header.environment,
+        settings=header.settings,
+        stages=stages,
+        one_time={},
+        cpu_usage=None,
+        timing_overhead=None,
+        verdict=judge(stages),
+        ranks=ranks,
+        problems=problems,
+        lead=lead,
+    )

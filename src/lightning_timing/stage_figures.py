@@ -1,0 +1,96 @@
+"""The figures of a stage made from its rows, for a run that was killed before it could write its summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from lightning_timing.phases import CALLBACKS, ITERATION, PHASES
+from lightning_timing.record import DeviceSummary, MeasurementSummary, StageSummary
+from lightning_timing.stage_record import BETWEEN_ITERATIONS
+
+if TYPE_CHECKING:
+    from lightning_timing.record_series import FloatArray, StageSeries
+
+NS: Final = 1e-9
+"""Seconds in a nanosecond."""
+
+_GROUPS: Final = (CALLBACKS, f"{BETWEEN_ITERATIONS}/{CALLBACKS}")
+_NOTHING: Final = np.empty(0)
+
+
+def stage_figures(series: StageSeries, warmup_iterations: int) -> StageSummary:
+    """The figures of a stage by its rows.
+
+    A row has the sum of a measurement's intervals, so here what it took in one iteration counts as one interval.
+
+    Args:
+        series: The rows.
+        warmup_iterations: Iterations that were left out before the first row.
+    """
+    iterations = len(series)
+    iterations_ns = float(series.ns[ITERATION].sum()) if iterations else 0.0
+    outside: dict[str, list[int]] = {}
+    for row in series.outside:
+        outside.setdefault(row.name, []).append(row.ns)
+    measurements: dict[str, MeasurementSummary] = {}
+    for name in dict.fromkeys((*series.ns, *outside)):
+        inside_ns = _known(series.ns[name]) if name in series.ns else _NOTHING
+        device_ns = _known(series.device_ns[name]) if name in series.device_ns else _NOTHING
+        measurements[name] = _figures(
+            np.concatenate((inside_ns, outside.get(name, _NOTHING))),
+            _parent(name, series),
+            iterations,
+            None if name in outside else iterations_ns,
+            _device_figures(device_ns, len(inside_ns)),
+        )
+    known_samples = series.samples[~np.isnan(series.samples)]
+    return StageSummary(
+        iterations=iterations,
+        warmup_iterations=warmup_iterations,
+        measurements=measurements,
+        samples=int(known_samples.sum()) if iterations and len(known_samples) == iterations else None,
+    )
+
+
+def _known(column: FloatArray) -> FloatArray:
+    return column[~np.isnan(column)]
+
+
+def _parent(name: str, series: StageSeries) -> str | None:
+    if name == ITERATION or name not in series.ns:
+        return next((group for group in _GROUPS[1:] if name.startswith(f"{group}/")), None)
+    if name.startswith(f"{CALLBACKS}/"):
+        return CALLBACKS
+    return ITERATION if name in PHASES else series.parents.get(name, ITERATION)
+
+
+def _figures(
+    ns: FloatArray, parent: str | None, iterations: int, whole_ns: float | None, device: DeviceSummary | None
+) -> MeasurementSummary:
+    total_ns = float(ns.sum())
+    p50, p95, p99 = (float(value) * NS for value in np.percentile(ns, (50, 95, 99)))
+    return MeasurementSummary(
+        parent=parent,
+        count=len(ns),
+        total_s=total_ns * NS,
+        mean_s=total_ns * NS / len(ns),
+        per_iteration_s=total_ns * NS / iterations if iterations else None,
+        std_s=float(ns.std(ddof=1)) * NS if len(ns) > 1 else None,
+        min_s=float(ns.min()) * NS,
+        max_s=float(ns.max()) * NS,
+        p50_s=p50,
+        p95_s=p95,
+        p99_s=p99,
+        share=total_ns / whole_ns if whole_ns else None,
+        device=device,
+    )
+
+
+def _device_figures(ns: FloatArray, intervals: int) -> DeviceSummary | None:
+    if not len(ns):
+        return None
+    p50, p95 = (float(value) * NS for value in np.percentile(ns, (50, 95)))
+    total_s = float(ns.sum()) * NS
+    return DeviceSummary(len(ns), max(intervals - len(ns), 0), total_s, total_s / len(ns), p50, p95)
