@@ -105,11 +105,20 @@ def timing_folder(path: Path) -> Path:
         BadInputError: There is no record there.
     """
     for folder in (path / TIMING_FOLDER, path):
-        if rank_files(folder) or (folder / SUMMARY_NAME).is_file():
+        if _has_record(folder):
             return folder
     raise BadInputError(
         f"{path}: no record here: no {TIMING_FOLDER}/rank<N>.jsonl and no {TIMING_FOLDER}/{SUMMARY_NAME}"
     )
+
+
+def has_record(path: Path) -> bool:
+    """Whether `timing_folder` finds a record."""
+    return _has_record(path / TIMING_FOLDER) or _has_record(path)
+
+
+def _has_record(folder: Path) -> bool:
+    return bool(rank_files(folder)) or (folder / SUMMARY_NAME).is_file()
 
 
 def rank_files(folder: Path) -> dict[int, Path]:

@@ -1,0 +1,77 @@
+"""Show where the time of a run's iterations goes.
+
+The measurements of each stage as a tree, CPU usage, one-time measurements, a verdict with its evidence and the next
+thing to try, and how the ranks compare. Given a Hydra multirun folder: its jobs side by side, best first.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_timing.cli.output import write_whole
+from lightning_timing.errors import BadInputError
+from lightning_timing.multirun import find_jobs, read_multirun
+from lightning_timing.phases import STAGES
+from lightning_timing.record_reader import has_record
+from lightning_timing.reporting.markdown import render_markdown
+from lightning_timing.reporting.run import multirun_blocks, run_blocks
+from lightning_timing.reporting.run_json import multirun_json, run_json
+from lightning_timing.reporting.text import render
+from lightning_timing.run_report import RunReport, read_report
+
+if TYPE_CHECKING:
+    import argparse
+
+    from lightning_timing.reporting.blocks import Block
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `report`."""
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="the run's folder, the timing folder in it, or a Hydra multirun folder"
+    )
+    parser.add_argument("--stage", choices=STAGES, help="show this stage only")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON, for other programs")
+    form.add_argument("--markdown", action="store_true", help="print Markdown")
+    form.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts, which works offline")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the report, or writes it as a page.
+
+    Raises:
+        BadInputError: There is no record, it is not what it says it is, or the page cannot be written.
+    """
+    jobs = [] if has_record(args.run) else find_jobs(args.run)
+    if jobs:
+        if args.html is not None:
+            raise BadInputError(f"{args.run}: a multirun folder; --html takes one run, such as {jobs[0]}")
+        multirun = read_multirun(args.run, jobs)
+        sys.stdout.write(multirun_json(multirun) if args.json else _rendered(multirun_blocks(multirun), args))
+        return 0
+    report = _only_stage(read_report(args.run), args.stage)
+    if args.html is not None:
+        from lightning_timing.reporting.html import render_html  # brings plotly
+
+        write_whole(args.html, [render_html(report).encode()])
+        print(args.html)
+        return 0
+    sys.stdout.write(run_json(report) if args.json else _rendered(run_blocks(report), args))
+    return 0
+
+
+def _only_stage(report: RunReport, stage: str | None) -> RunReport:
+    if stage is None:
+        return report
+    if stage not in report.stages:
+        raise BadInputError(f"{report.path}: no stage {stage!r}; there is {', '.join(report.stages) or 'none'}")
+    ranks = {stage: report.ranks[stage]} if stage in report.ranks else {}
+    return replace(report, stages={stage: report.stages[stage]}, ranks=ranks)
+
+
+def _rendered(blocks: list[Block], args: argparse.Namespace) -> str:
+    return render_markdown(blocks) if args.markdown else render(blocks, color=sys.stdout.isatty())

@@ -1,0 +1,131 @@
+"""Reads a Hydra multirun folder: every job's figures with the overrides that it was started with, best first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.errors import BadInputError
+from lightning_timing.phases import ITERATION, STAGES
+from lightning_timing.record_lines import open_regular
+from lightning_timing.record_reader import TIMING_FOLDER
+from lightning_timing.run_report import RunReport, read_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lightning_timing.record import StageSummary
+
+_HYDRA_FOLDER: Final = ".hydra"
+_MAX_OVERRIDES_BYTES: Final = 2**20
+_DEPTH: Final = 3
+"""How many folders deep a job may lie, as `hydra.sweep.subdir` may have slashes in it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a multirun.
+
+    Attributes:
+        name: Its folder within the multirun's.
+        overrides: What it was started with, without what all jobs have in common.
+        report: Its figures, without the rows; None where there are none.
+        problem: Why there are none, or None.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+    report: RunReport | None
+    problem: str | None
+
+    def stage(self, name: str | None) -> StageSummary | None:
+        """The figures of a stage, if it measured any iteration in it."""
+        found = self.report.stages.get(name) if self.report is not None and name is not None else None
+        return found if found is not None and found.iterations and found.measurements[ITERATION].total_s else None
+
+
+@dataclass(frozen=True)
+class Multirun:
+    """The jobs of a multirun.
+
+    Attributes:
+        path: Its folder.
+        stage: The stage by which they are compared; None where no job has one.
+        by_samples: Whether they are ordered by samples a second; else by iterations a second.
+        common_overrides: What all jobs were started with.
+        jobs: The jobs, best first, those without figures last.
+    """
+
+    path: Path
+    stage: str | None
+    by_samples: bool
+    common_overrides: tuple[str, ...]
+    jobs: tuple[Job, ...]
+
+
+def find_jobs(path: Path) -> list[Path]:
+    """The folders of jobs in a multirun's folder, in the order of their names; none where it is not one."""
+    jobs: set[Path] = set()
+    for depth in range(1, _DEPTH + 1):
+        for marker in (TIMING_FOLDER, _HYDRA_FOLDER):
+            jobs.update(found.parent for found in path.glob("*/" * depth + marker))
+    return sorted(jobs, key=lambda job: [(len(part), part) for part in job.relative_to(path).parts])
+
+
+def read_multirun(path: Path, jobs: list[Path]) -> Multirun:
+    """Reads the jobs of a multirun; one that has no record, or a bad one, is listed with the reason.
+
+    Args:
+        path: The multirun's folder.
+        jobs: The folders of its jobs, at least one.
+
+    Raises:
+        BadInputError: No job has a record.
+    """
+    overrides = [_overrides(job) for job in jobs]
+    common = tuple(override for override in overrides[0] if all(override in other for other in overrides))
+    read = [
+        _read_job(job, str(job.relative_to(path)), tuple(o for o in own if o not in common))
+        for job, own in zip(jobs, overrides, strict=True)
+    ]
+    if all(job.report is None for job in read):
+        raise BadInputError(f"{path}: none of its {len(jobs):,} jobs has a record: {read[0].problem}")
+    stage = next((name for name in STAGES if any(job.stage(name) for job in read)), None)
+    by_samples = all(found.samples is not None for job in read if (found := job.stage(stage)) is not None)
+    return Multirun(
+        path, stage, by_samples, common, tuple(sorted(read, key=lambda job: -_speed(job, stage, by_samples)))
+    )
+
+
+def _read_job(folder: Path, name: str, overrides: tuple[str, ...]) -> Job:
+    try:
+        return Job(name, overrides, replace(read_report(folder), lead=None), None)
+    except BadInputError as error:
+        return Job(name, overrides, None, str(error))
+
+
+def _speed(job: Job, stage: str | None, by_samples: bool) -> float:
+    """Samples or iterations a second; -1 for a job without figures."""
+    figures = job.stage(stage)
+    if figures is None:
+        return -1.0
+    done = figures.samples if by_samples else figures.iterations
+    return (done or 0) / (figures.measurements[ITERATION].total_s or 1.0)
+
+
+def _overrides(job: Path) -> tuple[str, ...]:
+    """The job's overrides; none where Hydra left no list of them."""
+    import yaml  # comes with hydra-core
+
+    path = job / _HYDRA_FOLDER / "overrides.yaml"
+    if not path.exists():
+        return ()
+    with open_regular(path) as file:
+        data = file.read(_MAX_OVERRIDES_BYTES + 1)
+    try:
+        found = yaml.safe_load(data) if len(data) <= _MAX_OVERRIDES_BYTES else None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a date or number that is none
+        raise BadInputError(f"{path}: not YAML: {error}") from error
+    if not isinstance(found, list):
+        raise BadInputError(f"{path}: not a list of overrides")
+    return tuple(str(override) for override in found if isinstance(override, str))

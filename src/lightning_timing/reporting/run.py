@@ -1,0 +1,134 @@
+"""The report of a run and of a multirun, as blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.phases import ITERATION
+from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
+from lightning_timing.reporting.summary import summary_blocks
+from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lightning_timing.multirun import Job, Multirun
+    from lightning_timing.rank_comparison import Culprit, RankComparison
+    from lightning_timing.run_report import RunReport
+
+_LONGEST_PATH: Final = 400
+_LONGEST_TEXT: Final = 1000
+
+_REBUILT: Final = (
+    "rebuilt from the rows, as no summary covers them: here an interval is all that a measurement took in one iteration"
+)
+
+_RANK_COLUMNS: Final = (
+    Column("phase", is_number=False, importance=9),
+    Column("median rank", importance=8),
+    Column("fastest", importance=3),
+    Column("slowest", importance=7),
+    Column("slowest rank", importance=6),
+    Column("spread", importance=5),
+)
+_JOB_COLUMNS: Final = (
+    Column("job", is_number=False, importance=9),
+    Column("speed", importance=8),
+    Column("iteration", importance=7),
+    Column("p95", importance=3),
+    Column("verdict", is_number=False, importance=5),
+    Column("status", is_number=False, importance=4),
+    Column("overrides", is_number=False, importance=6),
+)
+
+
+def run_blocks(report: RunReport) -> list[Block]:
+    """The report of a run.
+
+    Args:
+        report: What is known of it.
+    """
+    blocks: list[Block] = [Heading(printable(str(report.path), _LONGEST_PATH)), Lines(tuple(_run_lines(report)))]
+    blocks += summary_blocks(report.stages, report.one_time, report.cpu_usage, report.verdict, report.timing_overhead)
+    for stage, comparison in report.ranks.items():
+        blocks += _rank_blocks(stage, comparison)
+    return blocks
+
+
+def _run_lines(report: RunReport) -> Iterator[str]:
+    status = report.status or "killed, or still running"
+    yield f"status: {status}; figures of rank {report.rank} of {report.world_size:,}"
+    if report.source == "rows":
+        yield _REBUILT
+    for problem in report.problems:
+        yield f"note: {printable(problem, _LONGEST_TEXT)}"
+
+
+def _rank_blocks(stage: str, comparison: RankComparison) -> list[Block]:
+    fewest, most = comparison.iterations
+    iterations = plural(most, "iteration") if fewest == most else f"{fewest:,} to {plural(most, 'iteration')}"
+    rows = (
+        (
+            name,
+            seconds(phase.median_s),
+            seconds(phase.fastest_s),
+            seconds(phase.slowest_s),
+            str(phase.slowest_rank),
+            seconds(phase.slowest_s - phase.fastest_s),
+        )
+        for name, phase in comparison.phases.items()
+    )
+    return [
+        Heading(f"{stage}: {plural(comparison.ranks, 'rank')}, {iterations} each; mean time an iteration"),
+        Table(_RANK_COLUMNS, tuple(rows)),
+        Lines((_culprit_line(comparison.culprit),)),
+    ]
+
+
+def _culprit_line(culprit: Culprit | None) -> str:
+    if culprit is None:
+        return "No rank holds the others up."
+    where = ", ".join(f"{phase} {seconds(excess)}" for phase, excess in culprit.phases.items())
+    return (
+        f"Rank {culprit.rank} holds the others up: {seconds(culprit.excess_s)} an iteration more work of its own than "
+        f"their median ({where}), while they spend {seconds(culprit.wait_s)} more in {culprit.waiting_phase}."
+    )
+
+
+def multirun_blocks(multirun: Multirun) -> list[Block]:
+    """The jobs of a multirun side by side, best first."""
+    lines = [f"best first, by {'samples' if multirun.by_samples else 'iterations'} a second in {multirun.stage}"]
+    if multirun.common_overrides:
+        lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
+    lines += [
+        f"note: job {printable(job.name)}: {printable(job.problem, _LONGEST_TEXT)}"
+        for job in multirun.jobs
+        if job.problem
+    ]
+    return [
+        Heading(f"{printable(str(multirun.path), _LONGEST_PATH)}: {plural(len(multirun.jobs), 'job')}"),
+        Table(_JOB_COLUMNS, tuple(_job_row(job, multirun) for job in multirun.jobs)),
+        Lines(tuple(lines)),
+    ]
+
+
+def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
+    figures = job.stage(multirun.stage)
+    overrides = _joined(job.overrides)
+    report = job.report
+    if report is None:
+        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "no record", overrides)
+    status = report.status or "killed"
+    verdict = UNKNOWN if report.verdict is None else report.verdict.name
+    if figures is None:
+        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, verdict, status, overrides)
+    iteration = figures.measurements[ITERATION]
+    if multirun.by_samples:
+        speed = rate(figures.samples or 0, iteration.total_s, "samples")
+    else:
+        speed = rate(figures.iterations, iteration.total_s, "iterations")
+    return (printable(job.name), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), verdict, status, overrides)
+
+
+def _joined(overrides: tuple[str, ...]) -> str:
+    return " ".join(printable(override) for override in overrides) or UNKNOWN

@@ -1,0 +1,61 @@
+"""Reports as JSON, for other programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from lightning_timing.multirun import Job, Multirun
+    from lightning_timing.run_report import RunReport
+
+
+def run_json(report: RunReport) -> str:
+    """A run's report as JSON: the keys of `summary.json` as far as they are known, the verdict in full, the ranks."""
+    return _json(_run(report))
+
+
+def multirun_json(multirun: Multirun) -> str:
+    """The report of a multirun as JSON: the jobs, best first."""
+    return _json(
+        {
+            "path": str(multirun.path),
+            "stage": multirun.stage,
+            "best_by": "samples_per_second" if multirun.by_samples else "iterations_per_second",
+            "common_overrides": multirun.common_overrides,
+            "jobs": [_job(job) for job in multirun.jobs],
+        }
+    )
+
+
+def _run(report: RunReport) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "status": report.status,
+        "source": report.source,
+        "problems": report.problems,
+        "environment": report.environment,
+        "settings": report.settings,
+        "rank": report.rank,
+        "world_size": report.world_size,
+        "stages": report.stages,
+        "cpu_usage": report.cpu_usage,
+        "one_time": report.one_time,
+        "verdict": report.verdict,
+        "timing_overhead": report.timing_overhead,
+        "ranks": report.ranks,
+    }
+
+
+def _job(job: Job) -> dict[str, Any]:
+    return {
+        "job": job.name,
+        "overrides": job.overrides,
+        "problem": job.problem,
+        "report": None if job.report is None else _run(job.report),
+    }
+
+
+def _json(content: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
