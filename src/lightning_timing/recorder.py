@@ -10,11 +10,12 @@ from typing import Final, Literal, NamedTuple
 
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.compiling import compilations_so_far, compiling_probe
-from lightning_timing.errors import MisuseError
+from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.errors import MisuseError, TimingError
 from lightning_timing.ledger import Interval, Ledger
 from lightning_timing.measurement import Measurement, Opening
 from lightning_timing.names import caller_place, why_refused
-from lightning_timing.phases import CALLBACKS, FIRST_DATA_WAIT, ITERATION, OTHER, PHASES, TRAIN
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, OTHER, PHASES, TRAIN
 from lightning_timing.record import Figures
 from lightning_timing.stage_record import StageRecord
 
@@ -30,8 +31,8 @@ class RecorderSettings:
     """How a recorder counts and how it takes misuse.
 
     Attributes:
-        num_warmup_iters: First iterations of training that are not counted. Of any other stage the first one is not,
-            unless this is 0; of the sanity check every one is.
+        num_warmup_iters: First iterations of training that are not counted. Of any other stage it is the first one,
+            unless this is 0.
         on_misuse: `raise` a MisuseError, or `warn` once for each name and drop the sample.
     """
 
@@ -129,6 +130,11 @@ class Recorder:
         self._warned: set[str] = set()
         self._compilations = compilations_so_far()
         self._first_wait_begin = 0
+        self._cpu: CpuUsageMeter | None = None
+        self._cpu_by_default = False
+        self._metered: str | None = None
+        self._closed_at: int | None = None
+        self.bookkeeping_ns = 0
         self.stage = self._stage_record(TRAIN)
         self.measurements = self.stage.measurements
 
@@ -142,23 +148,30 @@ class Recorder:
     def _stage_record(self, stage: str) -> StageRecord:
         record = self._stages.get(stage)
         if record is None:
-            warmup = self.settings.num_warmup_iters
-            record = self._stages[stage] = StageRecord(stage, warmup if stage == TRAIN else min(warmup, 1))
+            record = self._stages[stage] = StageRecord(stage, self._warmup_of(stage))
         return record
+
+    def _warmup_of(self, stage: str) -> int:
+        warmup = self.settings.num_warmup_iters
+        return warmup if stage == TRAIN else min(warmup, 1)
 
     def restart_warmup(self) -> None:
         """Has every stage warm up again: a new call of the Trainer starts new workers and allocates anew."""
         for stage, record in self._stages.items():
-            warmup = self.settings.num_warmup_iters
-            record.warmup_left = warmup if stage == TRAIN else min(warmup, 1)
+            record.warmup_left = self._warmup_of(stage)
 
     # ---- iterations ----
 
     def begin_iteration(self) -> None:
         """Opens an iteration. What was measured since the last one counts as outside of iterations."""
         self.take_outside()
+        if self._metered == ITERATION and self._cpu is not None and self.stage.warmup_left <= 0:
+            self._cpu.begin()
         kept = self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
         self.ledger.begin(keep_intervals=kept)
+        if self._closed_at is not None:
+            self.bookkeeping_ns += self.ledger.begin_ns - self._closed_at
+            self._closed_at = None
 
     def end_iteration(self, label: IterationLabel, at_last: bool = False) -> bool:
         """Closes the iteration and counts it.
@@ -175,6 +188,9 @@ class Recorder:
         """
         stage, ledger = self.stage, self.ledger
         balance = ledger.close(at_last)
+        self._closed_at = None if at_last else balance.begin_ns + balance.total_ns
+        if self._metered == ITERATION and self._cpu is not None:
+            self._cpu.end()
         if self._phases_are_taken:
             stage.phase(OTHER).append(balance.other_ns)
             stage.phase(ITERATION).append(balance.total_ns)
@@ -191,6 +207,7 @@ class Recorder:
 
     def drop_iteration(self) -> None:
         """Forgets the iteration that is open: it was not completed."""
+        self._closed_at = None
         self.ledger.drop()
         self.stage.drop_current()
 
@@ -278,6 +295,11 @@ class Recorder:
         if len(self._between.frames) == 1:
             self._between.drop()
 
+    def rename(self, phase: str) -> None:
+        """Gives the open phase's time to a part of it, such as `optimizer_step/1`."""
+        if self.ledger.frames:
+            self.ledger.frames[-1].measurement = self.stage.phase(phase)
+
     # ---- measurements: what is out of the ordinary ----
 
     def add(self, name: str) -> Measurement | None:
@@ -296,7 +318,7 @@ class Recorder:
             return None
         if not self._phases_are_taken and not self.ledger.frames:
             self.ledger.begin(keep_intervals=False)
-        measurement = Measurement(name, unusual=self.before_reading is not None)
+        measurement = Measurement(name, unusual=self.before_reading is not None or name == self._metered)
 
         def first_sample(ns: int) -> None:
             measurement.append = measurement.current.append
@@ -332,6 +354,8 @@ class Recorder:
             return
         if self.before_reading is not None:
             self.before_reading()
+        if measurement.name == self._metered and self._cpu is not None and self.stage.warmup_left <= 0:
+            self._cpu.begin()
         measurement.openings[thread] = Opening(self.clock())
 
     def end_carefully(self, name: str, now: int) -> None:
@@ -339,7 +363,9 @@ class Recorder:
         thread = get_ident()
         measurement = self._find_open(name, thread)
         if measurement is None:
-            self.misuse(str(name)[:80], f"measurement {name!r} was ended on thread {thread} without having been started")
+            self.misuse(
+                str(name)[:80], f"measurement {name!r} was ended on thread {thread} without having been started"
+            )
             return
         measurement.go_unusual()
         opening = measurement.openings.pop(thread)
@@ -348,6 +374,8 @@ class Recorder:
         if self.before_reading is not None:
             self.before_reading()
             now = self.clock()
+        if measurement.name == self._metered and self._cpu is not None:
+            self._cpu.end()
         measurement.begin = opening.begin_ns
         measurement.append(now - opening.begin_ns)
 
@@ -384,14 +412,59 @@ class Recorder:
             return
         self._one_time[name] = (begin, self.ledger.read())
 
+    # ---- CPU usage ----
+
+    def choose_cpu_usage(self, name: str, by_default: bool = False) -> None:
+        """Has the CPU usage of a measurement, or of the whole iteration, metered.
+
+        Args:
+            name: The measurement.
+            by_default: Whether a later choice may replace this one.
+
+        Raises:
+            TimingError: Another was chosen already.
+        """
+        if self._metered is not None and self._metered != name and not self._cpu_by_default:
+            raise TimingError(f"CPU usage is measured of {self._metered!r} already, and of one measurement only")
+        if self._metered != name:
+            self.release()
+            self._cpu = CpuUsageMeter(name, clock=self.clock)
+            self._metered, self._cpu_by_default = name, by_default
+            for stage in self._stages.values():
+                if name in stage.measurements:
+                    stage.measurements[name].go_unusual()
+        if self._cpu is not None:
+            self._cpu.start()
+
+    def release(self) -> None:
+        """Lets go of what runs beside the measured code: the sampling of CPU usage."""
+        if self._cpu is not None:
+            self._cpu.stop()
+
     # ---- results ----
 
-    def figures(self) -> Figures:
-        """What has been measured so far."""
+    def figures(self, stage: str | None = None) -> Figures:
+        """What has been measured so far, in one stage or (None) in all that were used."""
         return Figures(
-            stages={name: record.summary() for name, record in self._stages.items() if record.was_used},
+            stages={
+                name: record.summary()
+                for name, record in self._stages.items()
+                if stage in (None, name) and record.was_used
+            },
             one_time={n: None if end is None else (end - begin) / 1e9 for n, (begin, end) in self._one_time.items()},
-            cpu_usage=None,
+            cpu_usage=None if self._cpu is None else self._cpu.result(),
+        )
+
+    @property
+    def measured_ns(self) -> int:
+        """The time of all measured iterations, in nanoseconds."""
+        return sum(stage.iterations_ns for stage in self._stages.values())
+
+    @property
+    def boundary_pairs(self) -> int:
+        """How many intervals were measured inside them."""
+        return sum(
+            m.distribution.count for stage in self._stages.values() for m in stage.all_measurements() if m.inside
         )
 
     def misuse(self, name: str, what: str) -> None:
@@ -409,4 +482,4 @@ class Recorder:
 
 
 def _is_a_phase(name: str) -> bool:
-    return name in PHASES or name in (ITERATION, FIRST_DATA_WAIT) or name.startswith(f"{CALLBACKS}/")
+    return name.partition("/")[0] in PHASES or name in (ITERATION, FIRST_DATA_WAIT)

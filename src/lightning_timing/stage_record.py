@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from lightning_timing.measurement import Measurement
-from lightning_timing.phases import CALLBACKS, ITERATION, OTHER, PHASES
+from lightning_timing.phases import ITERATION, OTHER, PHASES
 from lightning_timing.record import MeasurementSummary, StageSummary
 
 BETWEEN_ITERATIONS: Final = "between_iterations"
@@ -64,11 +64,11 @@ class StageRecord:
         return measurement
 
     def _grouped(self, name: str, full_name: str, parent: str | None, get: Callable[[str], Measurement]) -> Measurement:
-        """Makes a measurement; a part of `callbacks` hands its samples to `callbacks` as well."""
+        """Makes a measurement; that of a part, such as `callbacks/X`, hands its samples to the whole as well."""
         group, _, part = name.partition("/")
-        if not part or group != CALLBACKS:
+        if not part:
             return Measurement(full_name, parent)
-        whole = get(CALLBACKS)
+        whole = get(group)
         measurement = Measurement(full_name, whole.name)
         own, also = measurement.current.append, whole.current.append
 
@@ -147,7 +147,9 @@ class StageRecord:
         """The stage's figures."""
         measurements: Iterable[Measurement] = self.all_measurements()
         summaries: dict[str, MeasurementSummary] = {
-            m.name: m.summary(self.iterations, self.iterations_ns) for m in measurements if m.name != OTHER or m.distribution.count
+            m.name: m.summary(self.iterations, self.iterations_ns)
+            for m in measurements
+            if m.name != OTHER or m.distribution.count
         }
         return StageSummary(
             iterations=self.iterations,

@@ -214,9 +214,10 @@ class Stopwatch:
             self.print_if_due()
 
     def print_if_due(self) -> None:
-        """Prints the report if the number of counted iterations is a multiple of `print_every_n_iters`."""
-        if self._print_every and self.get_num_nonwarmup_iters_measured() % self._print_every == 0:
-            self.print_eval_times()
+        """Prints the current stage's report after every `print_every_n_iters` counted iterations."""
+        recorder = self._recorder
+        if recorder is not None and self._print_every and recorder.stage.iterations % self._print_every == 0:
+            self._print(type(self).render(recorder.figures(recorder.stage.stage)))
 
     def print_eval_times(self) -> None:
         """Prints the report so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -91,7 +92,9 @@ class TimingCallback(Callback):
         return self._generate_state_key(**self._settings())
 
     def _settings(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not name.startswith(("_", "on_"))}
+        """The constructor's arguments, as far as they are kept in the open."""
+        own = vars(self)
+        return {name: own[name] for name in inspect.signature(type(self)).parameters if name in own}
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: the settings, and nothing of a run."""

@@ -32,7 +32,7 @@ class PhaseFollower(Protocol):
     def begin_iteration(self) -> None:
         """An iteration begins."""
 
-    def end_iteration(self, label: IterationLabel, at_last: bool) -> None:
+    def end_iteration(self, label: IterationLabel, at_last: bool) -> object:
         """The iteration is complete, as of now or (`at_last`) of the last phase's end. No phase is open."""
 
     def drop_iteration(self) -> None:
@@ -43,6 +43,9 @@ class PhaseFollower(Protocol):
 
     def leave(self, paused: bool) -> None:
         """The innermost phase ends, for good or to be continued by the next one of its name."""
+
+    def rename(self, phase: str) -> None:
+        """The innermost phase turns out to be a part of what it was entered as, such as `optimizer_step/1`."""
 
 
 class PhaseMachine:
@@ -100,8 +103,8 @@ class PhaseMachine:
         self.remove_follower(follower)
         self._on_failure(follower, error)
 
-    def _tell(self, notice: str, *args: object) -> None:
-        for follower in self._followers:
+    def _tell(self, notice: str, *args: object, leaving: bool = False) -> None:
+        for follower in self._leaving_order if leaving else self._followers:
             try:
                 getattr(follower, notice)(*args)
             except Exception as error:  # noqa: BLE001  # whatever fails in here must not end a training
@@ -217,7 +220,7 @@ class PhaseMachine:
             return
         if self._waiting_first:
             self._first_fetch = self._waiting_first = False
-            self._tell("end_first_data_wait")
+            self._tell("end_first_data_wait", leaving=True)
             self._begin_iteration()
         else:
             self.leave(DATA_WAIT)
@@ -228,9 +231,14 @@ class PhaseMachine:
         if not self._asleep:
             self.leave(BATCH_TRANSFER)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the batch at hand needs no more confirmation."""
+        return self._asleep or (self._label is not None and not self._completed)
+
     def batch_confirmed(self, label: IterationLabel) -> None:
         """A batch hook of ours was called: the batch is the Trainer's own, and no trial's."""
-        if self._asleep:
+        if self.is_confirmed:
             return
         if not self._in_iteration or self._label is not None:
             # The step is handed the iterator and fetches by itself: the hook is the only boundary there is.
@@ -259,11 +267,11 @@ class PhaseMachine:
         if not self._in_iteration:
             return
         self._leave_all()
-        self._in_iteration = False
-        if self._label is not None and self._completed:
-            self._tell("end_iteration", self._label, at_last)
+        label, self._label, self._in_iteration = self._label, None, False
+        if label is not None and self._completed:
+            self._tell("end_iteration", label, at_last, leaving=True)
         else:
-            self._tell("drop_iteration")
+            self._tell("drop_iteration", leaving=True)
 
     def run_ended(self) -> None:
         """The run ends, however it does: what is open is closed, an iteration that was cut off is dropped."""
@@ -298,6 +306,11 @@ class PhaseMachine:
             # A model that overrides `optimizer_step` may bypass the clipping: all since the closure was the step.
             self.enter(OPTIMIZER_STEP, since_last=True)
         self.leave(OPTIMIZER_STEP)
+
+    def step_identified(self, index: int) -> None:
+        """In manual optimization it is the optimizer of this index that steps."""
+        if not self._asleep and self._open and self._open[-1] == OPTIMIZER_STEP:
+            self._tell("rename", f"{OPTIMIZER_STEP}/{index}")
 
     # ---- backward, where only hooks tell of it ----
 

@@ -1,0 +1,1 @@
+"""The callbacks: the only place that knows Lightning."""

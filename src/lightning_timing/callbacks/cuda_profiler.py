@@ -1,0 +1,181 @@
+"""CUDAProfilerCallback: cudaProfilerStart and cudaProfilerStop around a window of training batches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, Literal, NamedTuple
+
+from lightning_timing.callbacks.base import failure_handler, is_timing_callback
+from lightning_timing.callbacks.phase_callback import PhaseCallback
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.ranks import is_chosen, validated_ranks
+from lightning_timing.callbacks.session import join, leave
+from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
+from lightning_timing.errors import TimingError
+from lightning_timing.nvtx_ranges import start_process_range
+from lightning_timing.phases import TRAIN
+from lightning_timing.record import Status
+from lightning_timing.recorder import IterationLabel
+
+CAPTURE_RANGE: Final = "capture"
+"""The NVTX range around the window, in the domain: `nsys profile -c nvtx -p capture@lightning_timing`."""
+
+
+class CaptureWindow:
+    """Opens once and closes once, around whole iterations of training.
+
+    Args:
+        start_step: Training batches of this fit before it opens.
+        num_steps: Training batches inside it; None: to the end of the run.
+        sync: Whether the device is synchronized at both edges.
+        runtime: CUDA's, or None where there is none.
+    """
+
+    def __init__(self, start_step: int, num_steps: int | None, sync: bool, runtime: CudaRuntime | None) -> None:
+        self._start_step = start_step
+        self._num_steps = num_steps
+        self._sync = sync
+        self._runtime = runtime
+        self._stage = TRAIN
+        self._steps = 0
+        self._close_range: Callable[[], object] | None = None
+        self.was_opened = False
+
+    def open(self) -> None:
+        """Starts the capture, unless it was started before."""
+        if self.was_opened:
+            return
+        self.was_opened = True
+        if self._runtime is not None:
+            if self._sync:
+                self._runtime.synchronize()
+            self._runtime.profiler_start()
+        self._close_range = start_process_range(CAPTURE_RANGE)
+
+    def close(self) -> None:
+        """Stops the capture, if it is running."""
+        close_range, self._close_range = self._close_range, None
+        if close_range is None:
+            return
+        try:
+            if self._runtime is not None and self._sync:
+                self._runtime.synchronize()
+        finally:
+            close_range()
+            if self._runtime is not None:
+                self._runtime.profiler_stop()
+
+    def begin_stage(self, stage: str) -> None:
+        """Only training batches are counted."""
+        self._stage = stage
+
+    def begin_iteration(self) -> None:
+        """Opens the window if it is time."""
+        if self._stage == TRAIN and self._steps >= self._start_step:
+            self.open()
+
+    def end_iteration(self, label: IterationLabel, at_last: bool) -> None:
+        """Counts the batch, and closes the window if it is full."""
+        if self._stage == TRAIN:
+            self._steps += 1
+            if self._num_steps is not None and self._steps >= self._start_step + self._num_steps:
+                self.close()
+
+    def begin_first_data_wait(self) -> None:
+        """Is no part of an iteration."""
+
+    def end_first_data_wait(self) -> None:
+        """Is no part of an iteration."""
+
+    def drop_iteration(self) -> None:
+        """A batch that was not completed does not count."""
+
+    def enter(self, phase: str, since_last: bool) -> None:
+        """Phases do not matter to it."""
+
+    def leave(self, paused: bool) -> None:
+        """Phases do not matter to it."""
+
+    def rename(self, phase: str) -> None:
+        """Phases do not matter to it."""
+
+
+class _Running(NamedTuple):
+    window: CaptureWindow
+    machine: PhaseMachine
+
+
+class CUDAProfilerCallback(PhaseCallback):
+    """Limits what Nsight Systems captures to a window of training batches, on chosen ranks.
+
+    For `nsys profile --capture-range=cudaProfilerApi --capture-range-end=stop`. Where there is no CUDA the NVTX range
+    `capture@lightning_timing` marks the window all the same. The window is closed on any end of the run.
+
+    Args:
+        enable: Whether it does anything at all.
+        start_step: Training batches of this fit before the window opens, whatever the accumulation or resumption.
+        num_steps: Training batches in the window; None: to the end of the run. 0 and None are the whole run.
+        ranks: The global ranks that are captured, or `all`.
+        sync: Whether the device is synchronized at both edges, so that no kernel is cut in two.
+        runtime: CUDA's; None: this process's, if it has any.
+
+    Raises:
+        TimingError: An argument is out of its range.
+    """
+
+    part: ClassVar[str] = "the CUDA profiler's window"
+
+    def __init__(
+        self,
+        enable: bool = True,
+        start_step: int = 0,
+        num_steps: int | None = None,
+        ranks: Sequence[int] | Literal["all"] = (0,),
+        sync: bool = True,
+        *,
+        runtime: CudaRuntime | None = None,
+    ) -> None:
+        super().__init__(enable=enable)
+        if start_step < 0:
+            raise TimingError(f"start_step takes a number from 0 on, got {start_step!r}")
+        if num_steps is not None and num_steps < 1:
+            raise TimingError(f"num_steps takes a number from 1 on or None, got {num_steps!r}")
+        self.start_step = start_step
+        self.num_steps = num_steps
+        self.ranks = validated_ranks(ranks)
+        self.sync = sync
+        self._runtime = runtime
+
+    def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
+        """Watches for the window on the chosen ranks; the whole run is opened at once."""
+        if not is_chosen(trainer.global_rank, self.ranks):
+            return None
+        runtime = self._runtime or cuda_runtime(trainer.strategy.root_device)
+        if runtime is None:
+            warnings.warn("lightning_timing: no CUDA here, so the CUDA profiler is not started", stacklevel=2)
+        window = CaptureWindow(self.start_step, self.num_steps, self.sync, runtime)
+        if self.start_step == 0 and self.num_steps is None:
+            window.open()
+        machine = join(
+            trainer,
+            entry_point,
+            window,
+            is_ours=is_timing_callback,
+            on_failure=failure_handler(self.strict),
+            outermost=True,
+        )
+        return _Running(window, machine)
+
+    def end(self, trainer: Any, running: _Running, status: Status) -> None:
+        """Closes the window, and warns of one that never opened."""
+        try:
+            leave(trainer, running.window)
+        finally:
+            running.window.close()
+        if not running.window.was_opened and trainer.state.fn == "fit" and status == "completed":
+            warnings.warn(
+                f"lightning_timing: the capture window never opened: the run had fewer than start_step + 1 = "
+                f"{self.start_step + 1} training batches",
+                stacklevel=2,
+            )

@@ -1,0 +1,136 @@
+"""NVTXCallback: pushes a Trainer's phases as nested NVTX ranges."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar, NamedTuple
+
+from lightning_timing.callbacks.base import failure_handler, is_timing_callback
+from lightning_timing.callbacks.phase_callback import PhaseCallback
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.session import join, leave
+from lightning_timing.nvtx_ranges import NVTX_RANGES
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
+from lightning_timing.record import Status
+from lightning_timing.recorder import IterationLabel
+
+
+class RangeFollower:
+    """Turns phases into ranges: one around the iteration, the phases inside it, with the batch's index as payload.
+
+    The index is that of the batch that is being fetched or worked on, counted in the loop from 0.
+    """
+
+    def __init__(self) -> None:
+        self._stage = TRAIN
+        self._batch_idx = 0
+
+    def begin_stage(self, stage: str) -> None:
+        """Ranges get another category."""
+        self._stage = stage
+
+    def begin_first_data_wait(self) -> None:
+        """A new loop over batches begins."""
+        self._batch_idx = 0
+        NVTX_RANGES.push_phase(FIRST_DATA_WAIT, self._stage, 0)
+
+    def end_first_data_wait(self) -> None:
+        """The first batch is there."""
+        NVTX_RANGES.pop_phase()
+
+    def begin_iteration(self) -> None:
+        """Opens the iteration's range."""
+        NVTX_RANGES.push_phase(ITERATION, self._stage, self._batch_idx)
+
+    def end_iteration(self, label: IterationLabel, at_last: bool) -> None:
+        """Closes it; the next one has the next batch."""
+        NVTX_RANGES.pop_phase()
+        self._batch_idx = label.batch_idx + 1
+
+    def drop_iteration(self) -> None:
+        """Closes it."""
+        NVTX_RANGES.pop_phase()
+
+    def enter(self, phase: str, since_last: bool) -> None:
+        """Opens a phase's range."""
+        NVTX_RANGES.push_phase(phase, self._stage, self._batch_idx)
+
+    def leave(self, paused: bool) -> None:
+        """Closes it."""
+        NVTX_RANGES.pop_phase()
+
+    def rename(self, phase: str) -> None:
+        """Leaves the range as it is: the name of an open range cannot be changed."""
+
+
+class _Running(NamedTuple):
+    """What lasts as long as a run; both None where nobody would see the ranges."""
+
+    follower: RangeFollower | None
+    machine: PhaseMachine | None
+
+
+class NVTXCallback(PhaseCallback):
+    """Pushes the phases of every iteration as nested ranges in the NVTX domain `lightning_timing`.
+
+    It enables the `NVTXRangeWrapper` when a run starts and disables it when the run ends, however it ends. Where no
+    tool is attached nobody would see the ranges, and it does not even listen.
+
+    Args:
+        enable: Whether it does anything at all.
+        sync_on_push: Wait for the device before a range is opened.
+        sync_on_pop: Wait for the device before a range is closed.
+        keep_track_of_range_order: Note where each range is pushed, check the names given to `range_pop`, raise on
+            misuse, and list at the end what was left open.
+    """
+
+    part: ClassVar[str] = "NVTX"
+
+    def __init__(
+        self,
+        enable: bool = True,
+        sync_on_push: bool = False,
+        sync_on_pop: bool = False,
+        keep_track_of_range_order: bool = False,
+    ) -> None:
+        super().__init__(enable=enable)
+        self.sync_on_push = sync_on_push
+        self.sync_on_pop = sync_on_pop
+        self.keep_track_of_range_order = keep_track_of_range_order
+
+    @property
+    def strict(self) -> bool:
+        """Whether failures are raised, as in `debug`."""
+        return self.keep_track_of_range_order
+
+    def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
+        """Enables the wrapper, and follows the phases if ranges have any effect."""
+        if NVTX_RANGES.is_enabled:
+            return None
+        NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
+        if not NVTX_RANGES.is_recording:
+            return _Running(None, None)
+        follower = RangeFollower()
+        machine = join(
+            trainer,
+            entry_point,
+            follower,
+            is_ours=is_timing_callback,
+            on_failure=failure_handler(self.strict),
+            outermost=True,
+        )
+        return _Running(follower, machine)
+
+    def end(self, trainer: Any, running: _Running, status: Status) -> None:
+        """Closes every range, says which were left open, and disables the wrapper."""
+        try:
+            if running.follower is not None:
+                leave(trainer, running.follower)
+            left_open = NVTX_RANGES.close_open_ranges()
+        finally:
+            NVTX_RANGES.disable()
+        if left_open and status == "completed":
+            listing = "\n".join(f"  {left}" for left in left_open)
+            warnings.warn(
+                f"lightning_timing: NVTX ranges were left open at the end of the run:\n{listing}", stacklevel=2
+            )

@@ -1,0 +1,65 @@
+"""The hooks that the callbacks which follow phases have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_timing.callbacks.base import TimingCallback
+from lightning_timing.callbacks.batch_size import batch_size
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.recorder import IterationLabel
+
+
+class PhaseCallback(TimingCallback):
+    """A callback whose run has a machine: `begin` returns an object with a `machine`, which may be None.
+
+    The machine hears of most boundaries through the Trainer's profiler. What it cannot hear there comes from these
+    hooks: that a batch is the Trainer's own and which one it is, that a step returned None, and which optimizer steps.
+    """
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Begins, if enabled."""
+        super().setup(trainer, pl_module, stage)
+        if self._running is not None and pl_module.automatic_optimization:
+            # There is one optimizer, so nothing to tell apart, and Lightning skips a hook that is not callable.
+            vars(self)["on_before_optimizer_step"] = None
+
+    def _finish(self, trainer: Any, status: Any) -> None:
+        vars(self).pop("on_before_optimizer_step", None)
+        super()._finish(trainer, status)
+
+    def _machine(self) -> PhaseMachine | None:
+        machine: PhaseMachine | None = getattr(self._running, "machine", None)
+        return machine
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Confirms the batch as the Trainer's own, and labels it."""
+        machine = self._machine()
+        if machine is not None and not machine.is_confirmed:
+            machine.batch_confirmed(
+                IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
+            )
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Notes a step that returned None."""
+        machine = self._machine()
+        if machine is not None and not outputs and pl_module.automatic_optimization:
+            machine.batch_skipped()
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Tells the optimizers of manual optimization apart."""
+        machine = self._machine()
+        if machine is not None and len(trainer.optimizers) > 1:
+            index = next((i for i, known in enumerate(trainer.optimizers) if known is optimizer), None)
+            if index is not None:
+                machine.step_identified(index)
+
+    def _evaluation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Confirms the batch of another stage."""
+        PhaseCallback.on_train_batch_start(self, trainer, pl_module, batch, batch_idx)
+
+    on_validation_batch_start = _evaluation_batch_start
+    on_test_batch_start = _evaluation_batch_start
+    on_predict_batch_start = _evaluation_batch_start

@@ -1,0 +1,28 @@
+"""Which ranks take part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from lightning_timing.errors import TimingError
+
+Ranks = tuple[int, ...] | Literal["all"]
+
+
+def validated_ranks(ranks: Sequence[int] | Literal["all"]) -> Ranks:
+    """Returns the ranks as a tuple, or `all`.
+
+    Raises:
+        TimingError: It is neither a sequence of global ranks nor `all`.
+    """
+    if ranks == "all":
+        return "all"
+    if isinstance(ranks, str) or not all(isinstance(rank, int) and rank >= 0 for rank in ranks):
+        raise TimingError(f"ranks takes global ranks, such as [0, 1], or all; got {ranks!r}")
+    return tuple(ranks)
+
+
+def is_chosen(rank: int, ranks: Ranks) -> bool:
+    """Whether a rank takes part."""
+    return ranks == "all" or rank in ranks

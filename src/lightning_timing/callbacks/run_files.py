@@ -1,0 +1,146 @@
+"""The files of a run on one rank: a segment of the record for each call of the Trainer, and the summary."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_timing.callbacks.environment import conditions, environment
+from lightning_timing.clocks import Clock, pair_clocks
+from lightning_timing.record import (
+    SCHEMA_VERSION,
+    Figures,
+    IterationRow,
+    OutsideRow,
+    RunSummary,
+    SegmentHeader,
+    SegmentSummary,
+    Status,
+)
+from lightning_timing.record_writer import RecordWriter, write_summary
+from lightning_timing.recorder import MeasuredIteration, MeasuredOutside
+from lightning_timing.verdict import judge
+
+
+class RunFiles:
+    """Writes what a run measures, as it goes and at its end.
+
+    Args:
+        folder: Where to. Made if need be.
+        writes_summary: Whether this rank writes `summary.json`, which only one does.
+        on_failure: Told, in words, when something cannot be written; the run goes on without it.
+        clock: The recorder's clock, which the header places on the wall clock.
+    """
+
+    def __init__(self, folder: Path, writes_summary: bool, on_failure: Callable[[str], None], clock: Clock) -> None:
+        self.folder = folder
+        self._writes_summary = writes_summary
+        self._on_failure = on_failure
+        self._clock = clock
+        self._run_id = secrets.token_hex(4)
+        self._segments: list[SegmentSummary] = []
+        self._iterations_before: Mapping[str, int] = {}
+        self._trainer: Any = None
+        self._header: SegmentHeader | None = None
+        self._writer: RecordWriter | None = None
+
+    def open_segment(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> None:
+        """A call of the Trainer begins."""
+        self._trainer = trainer
+        pairing = pair_clocks(self._clock)
+        self._header = SegmentHeader(
+            segment=f"{self._run_id}-{len(self._segments)}",
+            schema_version=SCHEMA_VERSION,
+            entry_point=entry_point,
+            rank=trainer.global_rank,
+            local_rank=trainer.local_rank,
+            world_size=trainer.world_size,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            device=str(trainer.strategy.root_device),
+            monotonic_ns=pairing.monotonic_ns,
+            unix_ns=pairing.unix_ns,
+            environment=environment(trainer),
+            settings={**conditions(trainer), **settings},
+        )
+        self._writer = RecordWriter(self.folder / f"rank{trainer.global_rank}.jsonl", self._header, self._on_failure)
+
+    def write_iteration(self, iteration: MeasuredIteration) -> None:
+        """Adds an iteration to the record."""
+        if self._writer is None or self._header is None:
+            return
+        label = iteration.label
+        self._writer.append(
+            IterationRow(
+                segment=self._header.segment,
+                stage=iteration.stage,
+                epoch=label.epoch,
+                batch_idx=label.batch_idx,
+                global_step=label.global_step,
+                start_ns=iteration.begin_ns,
+                ns=iteration.ns,
+                samples=label.samples,
+                intervals=iteration.intervals,
+            )
+        )
+
+    def write_outside(self, outside: MeasuredOutside) -> None:
+        """Adds what was measured between iterations to the record."""
+        if self._writer is None or self._header is None:
+            return
+        self._writer.append(
+            OutsideRow(
+                segment=self._header.segment,
+                stage=outside.stage,
+                epoch=self._trainer.current_epoch,
+                name=outside.name,
+                start_ns=outside.end_ns - outside.ns,
+                ns=outside.ns,
+            )
+        )
+
+    def close_segment(self, status: Status, figures: Figures, overhead: Mapping[str, float] | None) -> None:
+        """The call of the Trainer ended: ends the segment and writes the summary of the run so far."""
+        if self._writer is None or self._header is None:
+            return
+        iterations = {name: stage.iterations for name, stage in figures.stages.items()}
+        self._segments.append(
+            SegmentSummary(
+                segment=self._header.segment,
+                entry_point=self._header.entry_point,
+                status=status,
+                iterations={name: n - self._iterations_before.get(name, 0) for name, n in iterations.items()},
+            )
+        )
+        self._iterations_before = iterations
+        self._writer.close(status)
+        self._writer = self._trainer = None
+        if self._writes_summary:
+            self._write_summary(status, figures, overhead, self._header)
+
+    def _write_summary(
+        self, status: Status, figures: Figures, overhead: Mapping[str, float] | None, header: SegmentHeader
+    ) -> None:
+        verdict = judge(figures.stages, figures.cpu_usage)
+        summary = RunSummary(
+            schema_version=SCHEMA_VERSION,
+            status=status,
+            environment=header.environment,
+            settings=header.settings,
+            rank=header.rank,
+            world_size=header.world_size,
+            stages=figures.stages,
+            cpu_usage=figures.cpu_usage,
+            one_time=figures.one_time,
+            verdict=None if verdict is None else verdict.name,
+            timing_overhead=overhead,
+            segments=tuple(self._segments),
+        )
+        try:
+            write_summary(self.folder / "summary.json", summary)
+        except OSError as error:
+            self._on_failure(f"summary.json cannot be written: {error}")

@@ -1,0 +1,194 @@
+"""StopwatchCallback: feeds a Trainer's phases to the Stopwatch, prints the report and writes the record."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from lightning_timing.callbacks.base import failure_handler, is_timing_callback, warn_of_failure
+from lightning_timing.callbacks.phase_callback import PhaseCallback
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.ranks import is_chosen, validated_ranks
+from lightning_timing.callbacks.run_dir import run_dir
+from lightning_timing.callbacks.run_files import RunFiles
+from lightning_timing.callbacks.session import join, leave
+from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.errors import TimingError
+from lightning_timing.overhead import overhead_of
+from lightning_timing.phases import ITERATION
+from lightning_timing.record import Status
+from lightning_timing.recorder import MeasuredIteration, Recorder, RecorderSettings
+from lightning_timing.stopwatch import STOPWATCH
+
+
+class _Run(NamedTuple):
+    """What outlives a call of the Trainer: `fit`, then `test`, are one run with several segments.
+
+    Attributes:
+        trainer: The Trainer, not kept alive.
+        recorder: Counts over all segments.
+        files: The record and the summary.
+    """
+
+    trainer: weakref.ReferenceType[Any]
+    recorder: Recorder
+    files: RunFiles
+
+
+class _Running(NamedTuple):
+    """What lasts as long as one call of the Trainer.
+
+    Attributes:
+        machine: Tells the recorder of the phases.
+        recorder: The run's recorder.
+        files: The run's files.
+        has_stopwatch: Whether the singleton works with this recorder.
+        print: Prints a report, through the progress bar.
+    """
+
+    machine: PhaseMachine
+    recorder: Recorder
+    files: RunFiles
+    has_stopwatch: bool
+    print: Callable[[str], None]
+
+
+class StopwatchCallback(PhaseCallback):
+    """Times every phase of every iteration, prints the report, and writes the record under `<run dir>/timing/`.
+
+    It enables the `Stopwatch` when a run starts and disables it when the run ends, however it ends. A second one in the
+    same Trainer measures for itself, and writes to another folder; user measurements go to the first.
+
+    Args:
+        enable: Whether it does anything at all.
+        num_warmup_iters: First iterations of training that are not counted.
+        print_every_n_iters: Print the report after every so many counted iterations; None: only at the end.
+        do_cuda_sync: Synchronize the device at every boundary: host times then include the device's work.
+        cpu_usage_meas_name: The measurement that also gets CPU usage; None: none.
+        device_time: `events`, `sync` or `off`; None: `events` where there is an accelerator.
+        ranks: The global ranks that measure and write, or `all`.
+        log_to_logger: Whether `timing/<phase>`, in seconds, goes to the Trainer's loggers.
+        on_misuse: `warn` once for each name and drop the sample, or `raise`, failures of this package included.
+        folder: The folder's name in the run dir.
+        clock: Monotonic, in nanoseconds.
+
+    Raises:
+        TimingError: An argument is out of its range.
+    """
+
+    part: ClassVar[str] = "the Stopwatch"
+
+    def __init__(
+        self,
+        enable: bool = True,
+        num_warmup_iters: int = 10,
+        print_every_n_iters: int | None = None,
+        do_cuda_sync: bool = False,
+        *,
+        cpu_usage_meas_name: str | None = ITERATION,
+        device_time: Literal["events", "sync", "off"] | None = None,
+        ranks: Sequence[int] | Literal["all"] = (0,),
+        log_to_logger: bool = False,
+        on_misuse: Literal["warn", "raise"] = "warn",
+        folder: str = "timing",
+        clock: Clock = monotonic_ns,
+    ) -> None:
+        super().__init__(enable=enable)
+        if num_warmup_iters < 0:
+            raise TimingError(f"num_warmup_iters takes a number from 0 on, got {num_warmup_iters!r}")
+        if print_every_n_iters is not None and print_every_n_iters < 1:
+            raise TimingError(f"print_every_n_iters takes a number from 1 on or None, got {print_every_n_iters!r}")
+        if device_time not in (None, "events", "sync", "off"):
+            raise TimingError(f"device_time takes events, sync, off or None, got {device_time!r}")
+        if on_misuse not in ("warn", "raise"):
+            raise TimingError(f"on_misuse takes warn or raise, got {on_misuse!r}")
+        if not folder or Path(folder).name != folder:
+            raise TimingError(f"folder takes the name of a folder in the run dir, got {folder!r}")
+        self.num_warmup_iters = num_warmup_iters
+        self.print_every_n_iters = print_every_n_iters
+        self.do_cuda_sync = do_cuda_sync
+        self.cpu_usage_meas_name = cpu_usage_meas_name
+        self.device_time = device_time
+        self.ranks = validated_ranks(ranks)
+        self.log_to_logger = log_to_logger
+        self.on_misuse = on_misuse
+        self.folder = folder
+        self._clock = clock
+        self._run: _Run | None = None
+
+    @property
+    def strict(self) -> bool:
+        """Whether failures are raised, as in `debug`."""
+        return self.on_misuse == "raise"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes along: the settings, and nothing of a run."""
+        return {**super().__getstate__(), "_run": None}
+
+    def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
+        """Takes part in a run on the chosen ranks."""
+        folder = run_dir(trainer) / self.folder
+        if not is_chosen(trainer.global_rank, self.ranks):
+            return None
+        run = self._run_in(folder, trainer)
+        with ExitStack() as undo:
+            run.files.open_segment(trainer, entry_point, self._settings())
+            has_stopwatch = not STOPWATCH.is_enabled
+            if has_stopwatch:
+                STOPWATCH.attach(run.recorder, print_every_n_iters=self.print_every_n_iters, printer=pl_module.print)
+                undo.callback(STOPWATCH.disable)
+            machine = join(
+                trainer, entry_point, run.recorder, is_ours=is_timing_callback, on_failure=failure_handler(self.strict)
+            )
+            undo.pop_all()
+        running = _Running(machine, run.recorder, run.files, has_stopwatch, pl_module.print)
+        run.recorder.on_iteration = self._take_iteration(running)
+        run.recorder.on_outside = run.files.write_outside
+        if self.cpu_usage_meas_name is not None:
+            run.recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
+        return running
+
+    def end(self, trainer: Any, running: _Running, status: Status) -> None:
+        """Writes what is known, prints it, and leaves everything as it was."""
+        recorder = running.recorder
+        with ExitStack() as finally_:
+            finally_.callback(recorder.release)
+            if running.has_stopwatch:
+                finally_.callback(STOPWATCH.disable)
+            leave(trainer, recorder)
+            recorder.take_outside()
+            figures = recorder.figures()
+            running.files.close_segment(status, figures, overhead_of(recorder))
+            running.print(f"{STOPWATCH.render(figures)}Written to {running.files.folder}")
+
+    def _run_in(self, folder: Path, trainer: Any) -> _Run:
+        """The run that this call of the Trainer continues, or a new one."""
+        run = self._run
+        if run is not None and run.trainer() is trainer and run.files.folder == folder:
+            run.recorder.restart_warmup()
+            return run
+        writes_summary = trainer.global_rank == (0 if self.ranks == "all" else min(self.ranks))
+        files = RunFiles(folder, writes_summary, self._on_storage_failure, self._clock)
+        self._run = _Run(weakref.ref(trainer), self._new_recorder(), files)
+        return self._run
+
+    def _new_recorder(self) -> Recorder:
+        settings = RecorderSettings(num_warmup_iters=self.num_warmup_iters, on_misuse=self.on_misuse)
+        return Recorder(settings, self._clock, phases_are_taken=True, keep_intervals=True)
+
+    def _take_iteration(self, running: _Running) -> Callable[[MeasuredIteration], None]:
+        write = running.files.write_iteration
+        print_if_due = STOPWATCH.print_if_due if running.has_stopwatch and self.print_every_n_iters else None
+
+        def take(iteration: MeasuredIteration) -> None:
+            write(iteration)
+            if print_if_due is not None:
+                print_if_due()
+
+        return take
+
+    def _on_storage_failure(self, reason: str) -> None:
+        warn_of_failure("the record", reason)

@@ -1,0 +1,24 @@
+"""The report that a running program prints."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from lightning_timing.record import Figures
+
+
+def live_report(figures: Figures) -> str:
+    """Renders figures for this process's terminal, or in plain lines where its output is none.
+
+    Where rich is not installed there is a warning instead of a table: the figures are in `summary.json` all the same.
+    """
+    try:
+        from lightning_timing.reporting.text import render_summary
+        from lightning_timing.verdict import judge
+
+        verdict = judge(figures.stages, figures.cpu_usage)
+        return render_summary(figures.stages, figures.one_time, figures.cpu_usage, verdict, color=sys.stdout.isatty())
+    except ImportError as error:
+        warnings.warn(f"lightning_timing: the report cannot be printed: {error} (pip install rich)", stacklevel=2)
+        return ""
