@@ -92,10 +92,13 @@ class _ColumnsBuilder:
     def __init__(self) -> None:
         self._cells = array("q")
         self._layout_of_row = array("q")
-        self._layouts: dict[tuple[str, ...], int] = {}
+        self._layouts: dict[tuple[str, ...], int] = {(): 0}
 
-    def append(self, row: Mapping[str, int]) -> None:
-        """Adds a row. Raises OverflowError for a number beyond 64 bits."""
+    def append(self, row: Mapping[str, int] | None) -> None:
+        """Adds a row, None for an empty one. Raises OverflowError for a number beyond 64 bits."""
+        if row is None:
+            self._layout_of_row.append(0)
+            return
         self._cells.extend(row.values())
         self._layout_of_row.append(self._layouts.setdefault(tuple(row), len(self._layouts)))
 
@@ -125,7 +128,7 @@ class SeriesBuilder:
         self._start_ns.append(row.start_ns)
         self._samples.append(np.nan if row.samples is None else row.samples)
         self._ns.append(row.ns)
-        self._device_ns.append(row.device_ns or {})
+        self._device_ns.append(row.device_ns)
         if row.intervals is not None and any(name not in self._enclosing for name, _, _ in row.intervals):
             self._note_enclosing(row.intervals)
 
