@@ -1,0 +1,226 @@
+"""Device time: events on the accelerator's stream at the edges of intervals, resolved later and never waited for.
+
+Device time is what passes on the stream between two events: the work enqueued between them, and the time in which the
+stream had nothing to do. Where the host is slower than the device, much of it is that; round a wait for data, which
+enqueues nothing, all of it. So it says where the device's time went, not how busy it was. Who sets the pace, `ahead_ns`
+says, the device's backlog at the end of an iteration: above zero it is the device, at zero the host.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from lightning_timing.clocks import Clock, monotonic_ns
+
+if TYPE_CHECKING:
+    from lightning_timing.device import Device, Event
+
+MAX_EVENTS: Final = 4096
+"""Events in use at once. A thousand launches are what a CUDA device takes before the host has to wait for it."""
+
+_Key = TypeVar("_Key")
+
+
+class Mark:
+    """A moment on the device's stream; one may end an interval and begin the next. Without an event it is untimed.
+
+    Attributes:
+        event: The event, or None.
+        host_ns: When the host recorded it.
+    """
+
+    __slots__ = ("_pool", "event", "host_ns")
+
+    def __init__(self, event: Event | None, host_ns: int, pool: deque[Event]) -> None:
+        self.event = event
+        self.host_ns = host_ns
+        self._pool = pool
+
+    def __del__(self) -> None:
+        """Gives the event back once no interval uses it any more, whether it was resolved or dropped."""
+        if self.event is not None:
+            self._pool.append(self.event)
+
+
+Segment = tuple[Mark, Mark]
+"""From one mark to another."""
+
+
+@dataclass(frozen=True)
+class DeviceTimes(Generic[_Key]):
+    """The device times of an iteration.
+
+    Attributes:
+        key: What the caller gave at its end.
+        samples_ns: The device time of each timed interval, by measurement, in the order in which the intervals ended.
+        untimed: The number of intervals without a device time, by measurement.
+        ahead_ns: How far the host was ahead of the device at the iteration's end, an estimate; None where not known.
+    """
+
+    key: _Key
+    samples_ns: dict[str, list[int]]
+    untimed: Counter[str]
+    ahead_ns: int | None
+
+
+@dataclass(frozen=True)
+class _Iteration(Generic[_Key]):
+    key: _Key
+    end: Mark
+    intervals: list[tuple[str, Sequence[Segment]]]
+
+    def marks(self) -> set[Mark]:
+        timed = {mark for _, segments in self.intervals for segment in segments for mark in segment}
+        return {mark for mark in (*timed, self.end) if mark.event is not None}
+
+
+class DeviceTimer(Generic[_Key]):
+    """Times intervals on a device, iteration by iteration, without ever making the host wait in the loop.
+
+    Put a `mark` at each edge, `add` each interval when it has ended, tell the `end_iteration`, and `collect` between
+    iterations what the device has got to meanwhile. While the current stream is being captured into a graph nothing is
+    asked of the device, and intervals with an edge in it are untimed. If the device refuses something, the timer goes
+    off: everything from then on is untimed, and `reason` says why.
+
+    Args:
+        device: The device.
+        clock: Reads the host's time, in nanoseconds.
+        max_events: Events in use at once; beyond it marks are untimed.
+    """
+
+    def __init__(self, device: Device, *, clock: Clock = monotonic_ns, max_events: int = MAX_EVENTS) -> None:
+        self._device = device
+        self._clock = clock
+        self._events_left = max_events
+        self._pool: deque[Event] = deque()
+        self._intervals: list[tuple[str, Sequence[Segment]]] = []
+        self._pending: deque[_Iteration[_Key]] = deque()
+        self._backlog = _Backlog(device)
+        self._reason: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the timer went off; None while it works."""
+        return self._reason
+
+    def mark(self) -> Mark:
+        """Records an event on this thread's current stream. Untimed where that is not possible."""
+        event = None
+        if self._reason is None:
+            try:
+                event = self._record()
+            except RuntimeError as error:  # torch raises nothing else, whatever went wrong
+                self._go_off(error)
+        return Mark(event, self._clock(), self._pool)
+
+    def add(self, measurement: str, *segments: Segment) -> None:
+        """Takes an interval that has ended.
+
+        Args:
+            measurement: Its name.
+            segments: Its parts, each from one mark to another: one, or several where it was paused in between.
+        """
+        self._intervals.append((measurement, segments))
+
+    def end_iteration(self, key: _Key, end: Mark) -> None:
+        """Closes the iteration to which the intervals added since the last one belong.
+
+        Args:
+            key: Comes back with the device times.
+            end: Its end.
+        """
+        self._pending.append(_Iteration(key, end, self._intervals))
+        self._intervals = []
+
+    def drop_iteration(self) -> None:
+        """Forgets the intervals added since the last iteration."""
+        self._intervals = []
+
+    def collect(self) -> list[DeviceTimes[_Key]]:
+        """Returns the iterations whose events the device has reached, in order. Does not wait."""
+        resolved: list[DeviceTimes[_Key]] = []
+        try:
+            while self._pending and (self._reason is not None or self._is_ready(self._pending[0])):
+                resolved.append(self._resolve(self._pending[0]))
+                self._pending.popleft()
+        except RuntimeError as error:
+            self._go_off(error)
+            return resolved + self.collect()
+        return resolved
+
+    def drain(self) -> list[DeviceTimes[_Key]]:
+        """Waits for the device, for once, and returns all iterations that are left. For the end of a run."""
+        if self._pending and self._reason is None:
+            try:
+                if not self._device.is_capturing():
+                    self._device.synchronize()
+            except RuntimeError as error:
+                self._go_off(error)
+        resolved = self.collect()
+        resolved += [self._resolve(iteration, timed=False) for iteration in self._pending]
+        self._pending.clear()
+        return resolved
+
+    def _record(self) -> Event | None:
+        if self._device.is_capturing():
+            return None
+        try:
+            event = self._pool.pop()
+        except IndexError:
+            if self._events_left <= 0:
+                return None
+            self._events_left -= 1
+            event = self._device.new_event()
+        self._device.record(event)
+        return event
+
+    def _is_ready(self, iteration: _Iteration[_Key]) -> bool:
+        if self._device.is_capturing():
+            return False
+        if iteration.end.event is not None and not self._device.is_ready(iteration.end.event):
+            return False  # the rule while the device has a backlog, at the cost of one query
+        return all(self._device.is_ready(mark.event) for mark in iteration.marks())
+
+    def _resolve(self, iteration: _Iteration[_Key], timed: bool = True) -> DeviceTimes[_Key]:
+        samples_ns: dict[str, list[int]] = {}
+        untimed: Counter[str] = Counter()
+        timed = timed and self._reason is None
+        for measurement, segments in iteration.intervals:
+            if timed and all(start.event is not None and end.event is not None for start, end in segments):
+                total_ns = sum(self._device.elapsed_ns(start.event, end.event) for start, end in segments)
+                samples_ns.setdefault(measurement, []).append(total_ns)
+            else:
+                untimed[measurement] += 1
+        ahead_ns = self._backlog.at(iteration.end, self._clock()) if timed else None
+        return DeviceTimes(iteration.key, samples_ns, untimed, ahead_ns)
+
+    def _go_off(self, error: RuntimeError) -> None:
+        self._reason = f"device time is off, since the device refused: {error}"
+
+
+class _Backlog:
+    """How far the host is ahead of the device, followed from mark to mark.
+
+    From one mark to the next it grows by what passed on the device and shrinks by what passed on the host. The device
+    reaches no event before it is recorded, and none after it was seen to be ready: these bounds correct the start,
+    which is taken to be zero, and the drift between the two clocks.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._last: Mark | None = None
+        self._ahead_ns = 0
+
+    def at(self, mark: Mark, seen_ready_ns: int) -> int | None:
+        """Returns it at a mark whose event is ready; None at an untimed one."""
+        if mark.event is None:
+            return None
+        if self._last is not None:
+            device_ns = self._device.elapsed_ns(self._last.event, mark.event)
+            self._ahead_ns += device_ns - (mark.host_ns - self._last.host_ns)
+        self._ahead_ns = min(max(0, self._ahead_ns), seen_ready_ns - mark.host_ns)
+        self._last = mark
+        return self._ahead_ns

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from simulated_device import MS, SimulatedClock, SimulatedDevice
+
+from lightning_timing.device import synchronize
+from lightning_timing.device_timer import DeviceTimer, DeviceTimes
+
+
+class Bench:
+    """A host, a device and a timer, with intervals as a training makes them."""
+
+    def __init__(self, max_events: int = 4096) -> None:
+        self.clock = SimulatedClock()
+        self.device = SimulatedDevice(self.clock)
+        self.timer: DeviceTimer[int] = DeviceTimer(self.device, clock=self.clock, max_events=max_events)
+        self._ended = 0
+
+    @contextmanager
+    def interval(self, measurement: str) -> Iterator[None]:
+        start = self.timer.mark()
+        yield
+        self.timer.add(measurement, (start, self.timer.mark()))
+
+    def end_iteration(self) -> None:
+        self._ended += 1
+        self.timer.end_iteration(self._ended, self.timer.mark())
+
+    def iteration(self, kernel_ms: float, host_ms: float) -> None:
+        with self.interval("forward"):
+            self.device.launch(kernel_ms)
+            self.clock.work(host_ms)
+        self.end_iteration()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def samples_ms(times: DeviceTimes[int]) -> dict[str, list[float]]:
+    return {name: [ns / MS for ns in samples] for name, samples in times.samples_ns.items()}
+
+
+def ahead_ms(resolved: list[DeviceTimes[int]]) -> list[float | None]:
+    return [None if times.ahead_ns is None else times.ahead_ns / MS for times in resolved]
+
+
+# ---- asynchronous work (A2) ----
+
+
+def test_a_kernel_counts_where_it_was_enqueued_though_the_host_waits_for_it_elsewhere(bench: Bench) -> None:
+    with bench.interval("forward"):
+        bench.device.launch(50.0)
+        bench.clock.work(1.0)
+    with bench.interval("backward"):
+        bench.device.launch(20.0)
+        bench.clock.work(1.0)
+        host_begin = bench.clock()
+        bench.device.synchronize()
+    assert (bench.clock() - host_begin) / MS == 68.0, "a host timer puts both kernels here"
+    bench.end_iteration()
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"forward": [50.0], "backward": [20.0]}
+    assert not times.untimed
+
+
+def test_a_kernel_on_a_side_stream_counts_by_that_streams_events(bench: Bench) -> None:
+    side = bench.device.new_stream()
+    bench.device.launch(5.0)
+    with bench.device.on(side), bench.interval("copy"):
+        bench.device.launch(30.0)
+    bench.end_iteration()
+    bench.clock.work(10.0)
+    assert bench.timer.collect() == [], "the default stream is done, the side stream is not"
+    bench.clock.work(20.0)
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"copy": [30.0]}
+
+
+def test_synchronizing_waits_for_the_device_that_it_was_given_and_no_other() -> None:
+    clock = SimulatedClock()
+    devices = SimulatedDevice(clock), SimulatedDevice(clock)
+    for device in devices:
+        device.launch(30.0)
+    with devices[1].on(devices[1].new_stream()):
+        devices[1].launch(70.0)
+    begin = clock()
+    synchronize(devices[1])
+    assert (clock() - begin) / MS == 70.0
+    assert [device.synchronizations for device in devices] == [0, 1]
+
+
+def test_a_paused_interval_is_the_sum_of_its_parts(bench: Bench) -> None:
+    begin = bench.timer.mark()
+    bench.device.launch(3.0)
+    paused = bench.timer.mark()
+    bench.device.launch(40.0)
+    resumed = bench.timer.mark()
+    bench.device.launch(4.0)
+    end = bench.timer.mark()
+    bench.timer.add("forward", (paused, resumed))
+    bench.timer.add("optimizer_step", (begin, paused), (resumed, end))
+    bench.timer.end_iteration(1, end)
+    bench.clock.work(47.0)
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"forward": [40.0], "optimizer_step": [7.0]}
+    assert bench.device.events_made == 4, "an edge that two intervals share takes one event"
+
+
+def test_every_interval_of_an_iteration_is_a_sample(bench: Bench) -> None:
+    for kernel_ms in (1.0, 2.0, 3.0):
+        with bench.interval("loss"):
+            bench.device.launch(kernel_ms)
+    bench.end_iteration()
+    bench.clock.work(6.0)
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"loss": [1.0, 2.0, 3.0]}
+
+
+# ---- later, in order, without waiting ----
+
+
+def test_iterations_come_back_in_order_when_the_device_has_got_to_them(bench: Bench) -> None:
+    for _ in range(3):
+        bench.iteration(kernel_ms=10.0, host_ms=1.0)
+    before = bench.clock()
+    assert bench.timer.collect() == []
+    assert bench.clock() == before
+    bench.clock.work(18.0)
+    assert [times.key for times in bench.timer.collect()] == [1, 2]
+    bench.clock.work(10.0)
+    assert [times.key for times in bench.timer.collect()] == [3]
+    assert bench.timer.collect() == []
+    assert bench.device.synchronizations == 0
+
+
+def test_while_the_device_is_behind_collecting_asks_one_question(bench: Bench) -> None:
+    for _ in range(10):
+        bench.iteration(kernel_ms=10.0, host_ms=0.0)
+    bench.timer.collect()
+    assert bench.device.queries == 1
+
+
+def test_at_the_end_it_waits_once_and_nothing_is_lost(bench: Bench) -> None:
+    for _ in range(3):
+        bench.iteration(kernel_ms=10.0, host_ms=1.0)
+    assert [samples_ms(times) for times in bench.timer.drain()] == [{"forward": [10.0]}] * 3
+    assert bench.device.synchronizations == 1
+    assert bench.timer.drain() == []
+    assert bench.device.synchronizations == 1
+
+
+def test_a_dropped_iteration_leaves_nothing_to_the_next(bench: Bench) -> None:
+    with bench.interval("backward"):
+        bench.device.launch(1.0)
+    bench.timer.drop_iteration()
+    bench.clock.work(1.0)
+    bench.iteration(kernel_ms=2.0, host_ms=2.0)
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"forward": [2.0]}
+
+
+def test_events_are_used_again(bench: Bench) -> None:
+    for _ in range(500):
+        bench.iteration(kernel_ms=10.0, host_ms=10.0)
+        bench.timer.collect()
+    assert bench.device.events_made <= 8
+
+
+def test_an_interval_that_was_dropped_gives_its_events_back() -> None:
+    bench = Bench(max_events=4)
+    for _ in range(10):
+        bench.timer.mark()
+    gc.collect()
+    bench.iteration(kernel_ms=1.0, host_ms=1.0)
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"forward": [1.0]}
+
+
+def test_beyond_the_bound_intervals_are_untimed_until_events_come_back() -> None:
+    bench = Bench(max_events=5)
+    for _ in range(3):
+        bench.iteration(kernel_ms=10.0, host_ms=0.0)
+    resolved = bench.timer.drain()
+    assert [samples_ms(times) for times in resolved] == [{"forward": [10.0]}, {"forward": [10.0]}, {}]
+    assert [times.untimed["forward"] for times in resolved] == [0, 0, 1]
+    assert bench.device.events_made == 5
+    assert bench.timer.reason is None
+    bench.iteration(kernel_ms=10.0, host_ms=10.0)
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"forward": [10.0]}
+
+
+# ---- graph capture (A18) ----
+
+
+def test_while_capturing_nothing_is_asked_and_the_sample_is_untimed_and_replays_are_timed(bench: Bench) -> None:
+    bench.iteration(kernel_ms=100.0, host_ms=0.0)
+    with bench.device.capture() as graph, bench.interval("forward"):
+        bench.device.launch(7.0)
+        assert bench.timer.collect() == []
+    bench.end_iteration()
+    for _ in range(10):
+        with bench.interval("forward"):
+            bench.device.replay(graph)
+        bench.end_iteration()
+    resolved = bench.timer.drain()
+    assert [samples_ms(times) for times in resolved] == [{"forward": [100.0]}, {}, *[{"forward": [7.0]}] * 10]
+    assert [times.untimed["forward"] for times in resolved] == [0, 1, *[0] * 10]
+    assert bench.timer.reason is None
+
+
+@pytest.mark.parametrize("captured", ["begin", "end"])
+def test_an_interval_with_one_edge_in_a_capture_is_untimed(bench: Bench, captured: str) -> None:
+    before = bench.timer.mark()
+    with bench.device.capture():
+        inside = bench.timer.mark()
+    after = bench.timer.mark()
+    bench.timer.add("forward", (inside, after) if captured == "begin" else (before, inside))
+    bench.end_iteration()
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {}
+    assert times.untimed["forward"] == 1
+
+
+def test_an_iteration_that_ends_in_a_capture_still_gives_its_samples_but_no_lead(bench: Bench) -> None:
+    with bench.interval("forward"):
+        bench.device.launch(5.0)
+    with bench.device.capture():
+        bench.end_iteration()
+    (times,) = bench.timer.drain()
+    assert samples_ms(times) == {"forward": [5.0]}
+    assert times.ahead_ns is None
+
+
+def test_a_run_that_ends_in_a_capture_does_not_wait(bench: Bench) -> None:
+    bench.iteration(kernel_ms=5.0, host_ms=0.0)
+    with bench.device.capture():
+        (times,) = bench.timer.drain()
+    assert times.untimed["forward"] == 1
+    assert bench.device.synchronizations == 0
+
+
+def test_a_synchronize_while_capturing_is_left_out(bench: Bench) -> None:
+    with bench.device.capture():
+        synchronize(bench.device)
+    synchronize(bench.device)
+    assert bench.device.synchronizations == 1
+
+
+# ---- failures ----
+
+
+def test_a_device_that_refuses_turns_the_timer_off_and_nothing_else(bench: Bench) -> None:
+    bench.iteration(kernel_ms=1.0, host_ms=1.0)
+    bench.device.failure = RuntimeError("an illegal memory access was encountered")
+    bench.iteration(kernel_ms=1.0, host_ms=1.0)
+    resolved = bench.timer.collect()
+    assert [(times.key, times.samples_ns, times.untimed["forward"]) for times in resolved] == [(1, {}, 1), (2, {}, 1)]
+    assert bench.timer.reason is not None
+    assert "an illegal memory access was encountered" in bench.timer.reason
+
+
+def test_once_off_the_device_is_left_alone(bench: Bench) -> None:
+    bench.device.failure = RuntimeError("no")
+    bench.timer.mark()
+    bench.device.failure = None
+    bench.iteration(kernel_ms=1.0, host_ms=1.0)
+    (times,) = bench.timer.drain()
+    assert times.untimed["forward"] == 1
+    assert (bench.device.events_made, bench.device.queries, bench.device.synchronizations) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("resolve", ["collect", "drain"])
+def test_a_failure_while_resolving_keeps_what_was_resolved(bench: Bench, resolve: str) -> None:
+    bench.iteration(kernel_ms=1.0, host_ms=1.0)
+    assert [samples_ms(times) for times in bench.timer.collect()] == [{"forward": [1.0]}]
+    bench.iteration(kernel_ms=1.0, host_ms=1.0)
+    bench.device.failure = RuntimeError("no")
+    assert [times.untimed["forward"] for times in getattr(bench.timer, resolve)()] == [1]
+    assert bench.timer.reason is not None
+
+
+# ---- how far the host is ahead ----
+
+
+def test_where_the_device_sets_the_pace_the_host_runs_ahead_by_the_backlog(bench: Bench) -> None:
+    bench.end_iteration()
+    for _ in range(4):
+        bench.iteration(kernel_ms=10.0, host_ms=3.0)
+    assert ahead_ms(bench.timer.drain()) == [0.0, 7.0, 14.0, 21.0, 28.0]
+
+
+def test_where_the_host_sets_the_pace_it_is_not_ahead(bench: Bench) -> None:
+    for _ in range(4):
+        bench.iteration(kernel_ms=2.0, host_ms=10.0)
+    assert ahead_ms(bench.timer.drain()) == [0.0] * 4
+
+
+def test_a_backlog_from_before_is_found_out_when_the_device_catches_up(bench: Bench) -> None:
+    bench.device.launch(25.0)
+    bench.end_iteration()
+    bench.clock.work(40.0)
+    bench.end_iteration()
+    bench.iteration(kernel_ms=10.0, host_ms=4.0)
+    assert ahead_ms(bench.timer.drain()) == [0.0, 0.0, 6.0]
+
+
+def test_a_device_clock_that_runs_fast_cannot_build_up_a_backlog_that_is_not_there(bench: Bench) -> None:
+    bench.device.clock_rate = 1.01
+    for _ in range(1000):
+        bench.iteration(kernel_ms=10.0, host_ms=10.0)
+        bench.clock.work(0.5)
+        resolved = bench.timer.collect()
+    assert ahead_ms(resolved) == [0.5]
