@@ -12,50 +12,18 @@ from typing import Final
 import msgspec
 
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import ITERATION, STAGES
-from lightning_timing.record import IterationRow, OutsideRow, RunSummary, SegmentEnd, SegmentHeader
-from lightning_timing.record_lines import CutLine, check_version, open_regular, read_lines
-from lightning_timing.record_series import SeriesBuilder, StageSeries
+from lightning_timing.record import RunSummary, SegmentHeader
+from lightning_timing.record_lines import check_version, open_regular
+from lightning_timing.record_rank import RankRecord, read_rank
 
 TIMING_FOLDER: Final = "timing"
 SUMMARY_NAME: Final = "summary.json"
 MAX_SUMMARY_BYTES: Final = 64 * 2**20
 
 _RANK_FILE: Final = re.compile(r"rank([0-9]{1,9})\.jsonl")
-_MAX_WORLD_SIZE: Final = 2**31
+_CLOCKS_APART_NS: Final = 60 * 10**9
+"""What the wall clocks of two nodes may differ by."""
 _RANKS_NAMED: Final = 8
-
-
-@dataclass(frozen=True)
-class RankRecord:
-    """What one rank wrote in the newest run of its file.
-
-    Attributes:
-        path: The file.
-        header: The header of the newest segment.
-        segments: The headers of the run's segments, in order.
-        stages: The measured iterations by stage.
-        end: The end of the newest segment; None where it has none, as the process was killed or still runs.
-        problems: What was odd about the file, in words.
-    """
-
-    path: Path
-    header: SegmentHeader
-    segments: tuple[SegmentHeader, ...]
-    stages: Mapping[str, StageSeries]
-    end: SegmentEnd | None
-    problems: tuple[str, ...]
-
-    def kept_intervals(self) -> Iterator[IterationRow]:
-        """The iterations that kept their intervals, read from the file again, one by one.
-
-        Raises:
-            BadInputError: The file is no longer what it was.
-        """
-        segments = {header.segment for header in self.segments}
-        for _, row in read_lines(self.path):
-            if isinstance(row, IterationRow) and row.intervals is not None and row.segment in segments:
-                yield row
 
 
 @dataclass(frozen=True)
@@ -91,11 +59,6 @@ def load_run(path: Path | str) -> Run:
     if not ranks and summary is None:
         raise BadInputError(f"{folder}: the record is empty")
     return Run(folder, ranks, summary, problems.lines())
-
-
-def run_id(segment: str) -> str:
-    """The run that a segment, `<run id>-<number of the call>`, belongs to."""
-    return segment.rpartition("-")[0] or segment
 
 
 def timing_folder(path: Path) -> Path:
@@ -163,141 +126,42 @@ def iter_ranks(folder: Path, problems: ProblemLog) -> Iterator[RankRecord]:
     Raises:
         BadInputError: A file is not what it says it is.
     """
-    lead: SegmentHeader | None = None
+    lead: RankRecord | None = None
     seen: set[int] = set()
     for rank, path in rank_files(folder).items():
         record = read_rank(path, rank)
         if record is None:
             problems.add("nothing whole was written", [rank])
             continue
+        lead = lead or record
+        if _is_stale(record, lead):
+            problems.add("a record of an earlier run is left out", [rank])
+            continue
         for problem in record.problems:
             problems.add(problem, [rank])
-        lead = lead or record.header
         seen.add(rank)
         yield record
     if lead is not None:
-        _note_missing(lead, seen, problems)
+        expected = _expected_ranks(lead.header)
+        if (missing := len(expected) - sum(rank in expected for rank in seen)) > 0:
+            problems.add("no record of this run", (rank for rank in expected if rank not in seen), missing)
 
 
-def _note_missing(header: SegmentHeader, seen: set[int], problems: ProblemLog) -> None:
-    expected: Collection[int] = range(header.world_size)
+def _expected_ranks(header: SegmentHeader) -> Collection[int]:
+    """The ranks that were to write a record: those chosen, else all of them."""
     chosen = header.settings.get("ranks")
-    if isinstance(chosen, list):
-        expected = {rank for rank in chosen if isinstance(rank, int) and 0 <= rank < header.world_size}
-    count = len(expected) - sum(rank in expected for rank in seen)
-    if count > 0:
-        problems.add("no record", (rank for rank in expected if rank not in seen), count)
+    if not isinstance(chosen, list):
+        return range(header.world_size)
+    return {rank for rank in chosen if isinstance(rank, int) and 0 <= rank < header.world_size}
 
 
-def read_rank(path: Path, rank: int) -> RankRecord | None:
-    """Reads the newest run in a rank's file.
-
-    Args:
-        path: The file.
-        rank: The rank that its name gives.
-
-    Returns:
-        The record; None where not even a header is whole.
-
-    Raises:
-        BadInputError: It is not the record of this rank.
-    """
-    reading = _RankReading(path, rank)
-    for number, line in read_lines(path):
-        reading.take(number, line)
-    return reading.finish()
-
-
-class _RankReading:
-    """The state of reading one file: the newest run so far, and what was odd."""
-
-    def __init__(self, path: Path, rank: int) -> None:
-        self._path = path
-        self._rank = rank
-        self._run_ids: dict[str, None] = {}
-        self._other_segments: set[str] = set()
-        self._segments: dict[str, SegmentHeader] = {}
-        self._builders: dict[str, SeriesBuilder] = {}
-        self._ends: dict[str, SegmentEnd] = {}
-        self._problems: dict[str, None] = {}
-        self._number = 0
-
-    def take(self, number: int, line: SegmentHeader | IterationRow | OutsideRow | SegmentEnd | CutLine) -> None:
-        self._number = number
-        if isinstance(line, IterationRow):
-            if self._belongs(line.segment):
-                self._take_iteration(line)
-        elif isinstance(line, SegmentHeader):
-            self._take_header(line)
-        elif isinstance(line, CutLine):
-            self._problems["a line was cut and is left out"] = None
-        elif self._belongs(line.segment):
-            if isinstance(line, SegmentEnd):
-                self._ends[line.segment] = line
-            else:
-                self._builder(line.stage).append_outside(line)
-
-    def finish(self) -> RankRecord | None:
-        if not self._segments:
-            return None
-        header = next(reversed(self._segments.values()))
-        end = self._ends.get(header.segment)
-        if end is None:
-            self._problems["no end line: the process was killed, or is still running"] = None
-        if earlier := len(self._run_ids) - 1:
-            self._problems[f"{earlier:,} earlier run{'s' if earlier > 1 else ''} in the same file left out"] = None
-        return RankRecord(
-            path=self._path,
-            header=header,
-            segments=tuple(self._segments.values()),
-            stages={stage: builder.build() for stage, builder in self._builders.items()},
-            end=end,
-            problems=tuple(self._problems),
-        )
-
-    def _take_header(self, header: SegmentHeader) -> None:
-        if header.rank != self._rank:
-            raise self._wrong(f"the header of rank {header.rank} in the file of rank {self._rank}")
-        if not header.rank < header.world_size <= _MAX_WORLD_SIZE:
-            raise self._wrong(f"rank {header.rank} of {header.world_size}")
-        run = run_id(header.segment)
-        if run not in self._run_ids:
-            self._run_ids[run] = None
-            self._other_segments.update(self._segments)
-            self._segments, self._builders, self._ends = {}, {}, {}
-        if run == next(reversed(self._run_ids)):
-            self._segments[header.segment] = header
-        else:
-            self._other_segments.add(header.segment)
-
-    def _take_iteration(self, row: IterationRow) -> None:
-        if ITERATION not in row.ns:
-            raise self._wrong(f"an iteration without `{ITERATION}` in `ns`")
-        if min(row.ns.values()) < 0:
-            raise self._wrong("a negative time")
-        try:
-            self._builder(row.stage).append(row)
-        except OverflowError as error:
-            raise self._wrong("a number of more than 64 bits") from error
-
-    def _belongs(self, segment: str) -> bool:
-        if segment in self._segments:
-            return True
-        if not self._run_ids:
-            raise self._wrong("no header before it")
-        if segment not in self._other_segments:
-            self._problems["lines of a segment without a header are left out"] = None
+def _is_stale(record: RankRecord, lead: RankRecord) -> bool:
+    """Whether a file was left behind by an earlier run, on more ranks or on other ones."""
+    if record is lead:
         return False
-
-    def _wrong(self, what: str) -> BadInputError:
-        return BadInputError(f"{self._path}, line {self._number}: {what}")
-
-    def _builder(self, stage: str) -> SeriesBuilder:
-        if stage not in self._builders:
-            if stage not in STAGES:
-                raise self._wrong(f"unknown stage {stage!r:.60}")
-            self._builders[stage] = SeriesBuilder()
-        return self._builders[stage]
+    if record.header.rank not in _expected_ranks(lead.header):
+        return True
+    return record.last_sign_unix_ns() + _CLOCKS_APART_NS < lead.segments[0].unix_ns
 
 
 def read_summary(folder: Path) -> RunSummary | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import STAGES
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
-from lightning_timing.record_reader import ProblemLog, RankRecord, iter_ranks, read_summary, run_id, timing_folder
+from lightning_timing.record_rank import RankRecord, run_id
+from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
 from lightning_timing.stage_figures import stage_figures
 from lightning_timing.verdict import Verdict, judge
 

@@ -21,7 +21,7 @@ from lightning_timing.record_lines import read_lines
 from lightning_timing.reporting.trace_layout import MAX_LANES, Lane, Lanes, Nesting, Slot, host_slots
 
 if TYPE_CHECKING:
-    from lightning_timing.record_reader import RankRecord
+    from lightning_timing.record_rank import RankRecord
 
 DEVICE_TRACK: Final = MAX_LANES
 """The thread number of a rank's device track; its host tracks have those below."""

@@ -1,0 +1,171 @@
+"""Reads one rank's file: the newest run in it, its rows as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lightning_timing.errors import BadInputError
+from lightning_timing.phases import ITERATION, STAGES
+from lightning_timing.record import IterationRow, OutsideRow, SegmentEnd, SegmentHeader
+from lightning_timing.record_lines import CutLine, read_lines
+from lightning_timing.record_series import SeriesBuilder, StageSeries
+
+_MAX_WORLD_SIZE: Final = 2**31
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What one rank wrote in the newest run of its file.
+
+    Attributes:
+        path: The file.
+        header: The header of the newest segment.
+        segments: The headers of the run's segments, in order.
+        stages: The measured iterations by stage.
+        end: The end of the newest segment; None where it has none, as the process was killed or still runs.
+        problems: What was odd about the file, in words.
+    """
+
+    path: Path
+    header: SegmentHeader
+    segments: tuple[SegmentHeader, ...]
+    stages: Mapping[str, StageSeries]
+    end: SegmentEnd | None
+    problems: tuple[str, ...]
+
+    def kept_intervals(self) -> Iterator[IterationRow]:
+        """The iterations that kept their intervals, read from the file again, one by one.
+
+        Raises:
+            BadInputError: The file is no longer what it was.
+        """
+        segments = {header.segment for header in self.segments}
+        for _, row in read_lines(self.path):
+            if isinstance(row, IterationRow) and row.intervals is not None and row.segment in segments:
+                yield row
+
+    def last_sign_unix_ns(self) -> int:
+        """When the run was last heard of, on the wall clock: its end, else the start of its last iteration."""
+        if self.end is not None:
+            return self.end.unix_ns
+        starts = [int(series.start_ns[-1]) for series in self.stages.values() if len(series)]
+        return self.header.unix_ns + max([0, *(start - self.header.monotonic_ns for start in starts)])
+
+
+def run_id(segment: str) -> str:
+    """The run that a segment, `<run id>-<number of the call>`, belongs to."""
+    return segment.rpartition("-")[0] or segment
+
+
+def read_rank(path: Path, rank: int) -> RankRecord | None:
+    """Reads the newest run in a rank's file.
+
+    Args:
+        path: The file.
+        rank: The rank that its name gives.
+
+    Returns:
+        The record; None where not even a header is whole.
+
+    Raises:
+        BadInputError: It is not the record of this rank.
+    """
+    reading = _RankReading(path, rank)
+    for number, line in read_lines(path):
+        reading.take(number, line)
+    return reading.finish()
+
+
+class _RankReading:
+    """The state of reading one file: the newest run so far, and what was odd."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self._path = path
+        self._rank = rank
+        self._run_ids: dict[str, None] = {}
+        self._other_segments: set[str] = set()
+        self._segments: dict[str, SegmentHeader] = {}
+        self._builders: dict[str, SeriesBuilder] = {}
+        self._ends: dict[str, SegmentEnd] = {}
+        self._problems: dict[str, None] = {}
+        self._number = 0
+
+    def take(self, number: int, line: SegmentHeader | IterationRow | OutsideRow | SegmentEnd | CutLine) -> None:
+        self._number = number
+        if isinstance(line, IterationRow):
+            if self._belongs(line.segment):
+                self._take_iteration(line)
+        elif isinstance(line, SegmentHeader):
+            self._take_header(line)
+        elif isinstance(line, CutLine):
+            self._problems["a line was cut and is left out"] = None
+        elif self._belongs(line.segment):
+            if isinstance(line, SegmentEnd):
+                self._ends[line.segment] = line
+            else:
+                self._builder(line.stage).append_outside(line)
+
+    def finish(self) -> RankRecord | None:
+        if not self._segments:
+            return None
+        header = next(reversed(self._segments.values()))
+        end = self._ends.get(header.segment)
+        if end is None:
+            self._problems["no end line: the process was killed, or is still running"] = None
+        if earlier := len(self._run_ids) - 1:
+            self._problems[f"{earlier:,} earlier run{'s' if earlier > 1 else ''} in the same file left out"] = None
+        return RankRecord(
+            path=self._path,
+            header=header,
+            segments=tuple(self._segments.values()),
+            stages={stage: builder.build() for stage, builder in self._builders.items()},
+            end=end,
+            problems=tuple(self._problems),
+        )
+
+    def _take_header(self, header: SegmentHeader) -> None:
+        if header.rank != self._rank:
+            raise self._wrong(f"the header of rank {header.rank} in the file of rank {self._rank}")
+        if not header.rank < header.world_size <= _MAX_WORLD_SIZE:
+            raise self._wrong(f"rank {header.rank} of {header.world_size}")
+        run = run_id(header.segment)
+        if run not in self._run_ids:
+            self._run_ids[run] = None
+            self._other_segments.update(self._segments)
+            self._segments, self._builders, self._ends = {}, {}, {}
+        if run == next(reversed(self._run_ids)):
+            self._segments[header.segment] = header
+        else:
+            self._other_segments.add(header.segment)
+
+    def _take_iteration(self, row: IterationRow) -> None:
+        if ITERATION not in row.ns:
+            raise self._wrong(f"an iteration without `{ITERATION}` in `ns`")
+        if min(row.ns.values()) < 0:
+            raise self._wrong("a negative time")
+        try:
+            self._builder(row.stage).append(row)
+        except OverflowError as error:
+            raise self._wrong("a number of more than 64 bits") from error
+
+    def _belongs(self, segment: str) -> bool:
+        if segment in self._segments:
+            return True
+        if not self._run_ids:
+            raise self._wrong("no header before it")
+        if segment not in self._other_segments:
+            self._problems["lines of a segment without a header are left out"] = None
+        return False
+
+    def _wrong(self, what: str) -> BadInputError:
+        return BadInputError(f"{self._path}, line {self._number}: {what}")
+
+    def _builder(self, stage: str) -> SeriesBuilder:
+        if stage not in self._builders:
+            if stage not in STAGES:
+                raise self._wrong(f"unknown stage {stage!r:.60}")
+            self._builders[stage] = SeriesBuilder()
+        return self._builders[stage]
