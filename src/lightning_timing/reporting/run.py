@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 _LONGEST_PATH: Final = 400
 _LONGEST_TEXT: Final = 1000
 
-_REBUILT: Final = (
+REBUILT: Final = (
     "rebuilt from the rows, as no summary covers them: here an interval is all that a measurement took in one iteration"
 )
+"""Said of figures that are not from a summary."""
 
 _RANK_COLUMNS: Final = (
     Column("phase", is_number=False, importance=9),
@@ -59,7 +60,7 @@ def _run_lines(report: RunReport) -> Iterator[str]:
     status = report.status or "killed, or still running"
     yield f"status: {status}; figures of rank {report.rank} of {report.world_size:,}"
     if report.source == "rows":
-        yield _REBUILT
+        yield REBUILT
     for problem in report.problems:
         yield f"note: {printable(problem, _LONGEST_TEXT)}"
 
@@ -81,11 +82,12 @@ def _rank_blocks(stage: str, comparison: RankComparison) -> list[Block]:
     return [
         Heading(f"{stage}: {plural(comparison.ranks, 'rank')}, {iterations} each; mean time an iteration"),
         Table(_RANK_COLUMNS, tuple(rows)),
-        Lines((_culprit_line(comparison.culprit),)),
+        Lines((culprit_line(comparison.culprit),)),
     ]
 
 
-def _culprit_line(culprit: Culprit | None) -> str:
+def culprit_line(culprit: Culprit | None) -> str:
+    """Which rank the others wait for, and how that shows."""
     if culprit is None:
         return "No rank holds the others up."
     where = ", ".join(f"{phase} {seconds(excess)}" for phase, excess in culprit.phases.items())
