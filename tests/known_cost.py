@@ -7,7 +7,7 @@ asserted to the nanosecond; handed `busy_wait` the same model measures what a re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from lightning_timing.phases import (
     BACKWARD,
     BATCH_TRANSFER,
-    CALLBACKS,
     DATA_WAIT,
     FORWARD,
     GRAD_CLIP,
@@ -96,17 +95,20 @@ class KnownRow:
 
     Attributes:
         stage: `train` or `validate`.
-        ns: Nanoseconds by phase; the parts of `callbacks` by name.
+        ns: Nanoseconds by phase; one with parts (`callbacks`, a step of several optimizers) by those alone.
     """
 
     stage: str
     ns: dict[str, int] = field(default_factory=dict)
 
     def expected(self) -> dict[str, int]:
-        """What the record should hold for it: its phases, `callbacks` as their sum, and `iteration`."""
-        in_callbacks = sum(ns for name, ns in self.ns.items() if name.startswith(f"{CALLBACKS}/"))
-        sums = {ITERATION: sum(self.ns.values()), CALLBACKS: in_callbacks}
-        return self.ns | {name: ns for name, ns in sums.items() if ns}
+        """What the record should hold for it: its phases, those with parts as their sum too, and `iteration`."""
+        sums: dict[str, int] = {ITERATION: sum(self.ns.values())}
+        for name, ns in self.ns.items():
+            phase, _, part = name.partition("/")
+            if part:
+                sums[phase] = sums.get(phase, 0) + ns
+        return self.ns | sums
 
 
 class Books:
@@ -130,6 +132,8 @@ class Books:
         """The fetch of the next batch begins."""
         self.rows.append(KnownRow(stage))
         self._first_of_epoch = first_of_epoch
+        if first_of_epoch:
+            self.first_waits.setdefault(stage, []).append(0)
 
     def spend(self, phase: str, ns: int) -> None:
         """Lets time pass in a phase of the current iteration."""
@@ -141,7 +145,7 @@ class Books:
         """Lets time pass in the wait for a batch."""
         if self._first_of_epoch:
             self.burn(ns)
-            self.first_waits.setdefault(self.rows[-1].stage, []).append(ns)
+            self.first_waits[self.rows[-1].stage][-1] += ns
         else:
             self.spend(DATA_WAIT, ns)
 
@@ -204,15 +208,16 @@ class _SpendInBackward(torch.autograd.Function):
 
 
 class CostlySGD(torch.optim.SGD):
-    """SGD that costs `costs.optimizer` beyond its closure."""
+    """SGD that costs `costs.optimizer` beyond its closure; `phase` says which of several it is."""
 
-    def __init__(self, parameters: Any, books: Books) -> None:
+    def __init__(self, parameters: Any, books: Books, phase: str = OPTIMIZER_STEP) -> None:
         super().__init__(parameters, lr=0.01)
         self.books = books
+        self.phase = phase
 
     def step(self, closure: Any = None) -> Any:
         result = super().step(closure)
-        self.books.spend(OPTIMIZER_STEP, self.books.costs.optimizer)
+        self.books.spend(self.phase, self.books.costs.optimizer)
         return result
 
 
@@ -249,7 +254,8 @@ class _KnownCostSteps:
         if self.optimization == "lbfgs":
             return CostlyLBFGS(self.layers.parameters(), self.books)
         if self.optimization == "manual":
-            return [CostlySGD(layer.parameters(), self.books) for layer in self.layers]
+            each = enumerate(self.layers)
+            return [CostlySGD(layer.parameters(), self.books, f"{OPTIMIZER_STEP}/{index}") for index, layer in each]
         return CostlySGD(self.layers.parameters(), self.books)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
@@ -411,9 +417,3 @@ def fit_known_cost(
         BookedLoader(books, VALIDATE, 2),
     )
     return trainer
-
-
-def error_share(measured: Mapping[str, float], known: Mapping[str, float]) -> float:
-    """The sum over phases of |measured - known|, as a share of the known total."""
-    phases = {name for name in (*measured, *known) if name not in (ITERATION, CALLBACKS)}
-    return sum(abs(measured.get(name, 0) - known.get(name, 0)) for name in phases) / known[ITERATION]

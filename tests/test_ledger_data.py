@@ -1,0 +1,157 @@
+"""What a batch waits for: loaders of every kind, their workers, the move to the device. By scripted clocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from known_cost import MILLISECOND, FakeClock, busy_wait
+from ledger_records import costs_of, first_waits, lightning, rows, stopwatch, summary
+from lightning.pytorch.utilities import CombinedLoader
+from tiny_training import CostlyLoader, fit_tiny, tiny_loader, tiny_module
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from lightning_timing import StopwatchCallback
+from lightning_timing.phases import DATA_WAIT, VALIDATE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ONE = torch.ones(1, 2)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """Batches without a length; finding out that there are no more costs time too."""
+
+    def __init__(self, clock: FakeClock, batches: int, fetch_ns: int) -> None:
+        self.clock = clock
+        self.batches = batches
+        self.fetch_ns = fetch_ns
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(self.batches):
+            self.clock.advance(self.fetch_ns)
+            yield ONE
+        self.clock.advance(self.fetch_ns)
+
+
+def test_without_a_length_every_wait_is_where_it_was_waited_for(tmp_path: Path) -> None:
+    """Lightning fetches a batch ahead there: the last iteration waits to learn that there is no eighth batch."""
+    clock = FakeClock()
+    pl = lightning()
+    loader = DataLoader(Stream(clock, 7, 20), batch_size=None)
+    callbacks = [stopwatch(clock)]
+    fit_tiny(pl, tmp_path, tiny_module(pl), loader, callbacks=callbacks, max_epochs=2)
+
+    assert costs_of(tmp_path) == [{}, *[{DATA_WAIT: 20, "iteration": 20}] * 6] * 2
+    assert [row["batch_idx"] for row in rows(tmp_path)] == [*range(7)] * 2
+    # The first epoch's batch 0 is fetched before training starts; later epochs fetch two batches before they begin.
+    assert first_waits(tmp_path) == [20, 40]
+
+
+def test_combined_loaders_are_one_wait(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    loaders = {
+        "a": CostlyLoader(clock, [torch.ones(1, 2)] * 3, 20),
+        "b": CostlyLoader(clock, [torch.ones(5, 2)] * 3, 7),
+    }
+
+    def step(self: Any, batch: Any, *_: Any) -> torch.Tensor:
+        return self.layer(batch["a"]).sum() + self.layer(batch["b"]).sum()
+
+    module = tiny_module(pl, training_step=step)
+    fit_tiny(pl, tmp_path, module, CombinedLoader(loaders, "max_size"), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [{}, *[{DATA_WAIT: 27, "iteration": 27}] * 2]
+
+
+def test_ragged_batches_are_counted_by_their_real_sizes(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    loader = CostlyLoader(clock, [torch.ones(size, 2) for size in (1, 2, 1)], 20)
+    fit_tiny(pl, tmp_path, tiny_module(pl), loader, callbacks=[stopwatch(clock)])
+
+    assert [row["samples"] for row in rows(tmp_path)] == [1, 2, 1]
+    assert summary(tmp_path)["stages"]["train"]["samples"] == 4
+
+
+def test_a_batch_whose_size_cannot_be_told_is_no_error(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    module = tiny_module(pl, training_step=lambda self, *_: self.layer(ONE).sum())
+    fit_tiny(pl, tmp_path, module, CostlyLoader(clock, [object()] * 3, 20), callbacks=[stopwatch(clock)])
+
+    assert [row["samples"] for row in rows(tmp_path)] == [None] * 3
+    assert summary(tmp_path)["stages"]["train"]["samples"] is None
+
+
+class StartingLoader(CostlyLoader):
+    """A loader that pays for starting its workers: in each epoch, or only once where they persist."""
+
+    def __init__(self, clock: FakeClock, batches: int, fetch_ns: int, start_ns: int, persistent: bool) -> None:
+        super().__init__(clock, [ONE] * batches, fetch_ns)
+        self.start_ns = start_ns
+        self.persistent = persistent
+
+    def __iter__(self) -> Iterator[Any]:
+        self.clock.advance(self.start_ns)
+        if self.persistent:
+            self.start_ns = 0
+        yield from super().__iter__()
+
+
+@pytest.mark.parametrize(
+    ("persistent", "waits"), [(False, [1_020, 1_020, 1_020]), (True, [1_020, 20, 20])], ids=["anew", "persistent"]
+)
+def test_starting_the_workers_shows_in_the_first_wait_alone(persistent: bool, waits: list[int], tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    loader = StartingLoader(clock, 4, 20, 1_000, persistent)
+    val_loader = StartingLoader(clock, 2, 30, 5_000, persistent)
+    fit_tiny(pl, tmp_path, tiny_module(pl), loader, val_loader, callbacks=[stopwatch(clock)], max_epochs=3)
+
+    assert first_waits(tmp_path) == waits
+    assert costs_of(tmp_path) == [{}, *[{DATA_WAIT: 20, "iteration": 20}] * 3] * 3
+    assert summary(tmp_path)["stages"]["train"]["measurements"][DATA_WAIT]["max_s"] == 20e-9
+    assert first_waits(tmp_path, VALIDATE) == [5_030, *[30 if persistent else 5_030] * 2]
+
+
+def test_a_slow_transfer_is_a_phase_and_not_lost(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    hooks = {
+        "on_before_batch_transfer": lambda self, batch, _: (clock.advance(3), batch)[1],
+        "transfer_batch_to_device": lambda self, batch, *_: (clock.advance(50), batch)[1],
+        "on_after_batch_transfer": lambda self, batch, _: (clock.advance(4), batch)[1],
+    }
+    fit_tiny(pl, tmp_path, tiny_module(pl, **hooks), tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [{"batch_transfer": 57, "iteration": 57}] * 3
+
+
+class SlowStart:
+    """Starts a worker process slowly."""
+
+    def __call__(self, worker: int) -> None:
+        busy_wait(START_NS)
+
+
+START_NS = 300 * MILLISECOND
+
+
+def test_real_workers_are_waited_for_once_if_they_persist(tmp_path: Path) -> None:
+    """Real processes on the real clock: the wait that a script can only stand in for."""
+    epochs = 3
+    found = {}
+    for persistent in (False, True):
+        root = tmp_path / str(persistent)
+        dataset = TensorDataset(torch.ones(4, 2))
+        loader = DataLoader(dataset, num_workers=1, persistent_workers=persistent, worker_init_fn=SlowStart())
+        callbacks = [StopwatchCallback(num_warmup_iters=0)]
+        fit_tiny(lightning(), root, tiny_module(lightning()), loader, callbacks=callbacks, max_epochs=epochs)
+        found[persistent] = [ns > START_NS / 2 for ns in first_waits(root)]
+        assert max(row["ns"][DATA_WAIT] for row in rows(root) if row["batch_idx"]) < START_NS / 2
+    assert found == {False: [True] * epochs, True: [True, False, False]}

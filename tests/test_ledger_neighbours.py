@@ -1,0 +1,138 @@
+"""Nobody else is disturbed: the user's profiler sees what it saw, and what was replaced is put back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from known_cost import FakeClock, quiet_trainer
+from ledger_records import both_flavours, lightning, rows, stopwatch
+from lightning.pytorch.profilers import AdvancedProfiler, SimpleProfiler
+from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
+
+from lightning_timing import Stopwatch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+
+def actions_of(profiler: SimpleProfiler) -> dict[str, int]:
+    """How often each action was recorded, but for the hooks of our own callbacks."""
+    recorded = profiler.recorded_durations.items()
+    return {name: len(each) for name, each in recorded if "StopwatchCallback" not in name}
+
+
+def step_with_an_action(self: Any, batch: Any, *_: Any) -> torch.Tensor:
+    with self.trainer.profiler.profile("the user's own"):
+        loss: torch.Tensor = self.layer(batch[0]).sum()
+    return loss
+
+
+@both_flavours
+def test_a_simple_profiler_sees_the_same_actions(flavour: str, tmp_path: Path) -> None:
+    pl = lightning(flavour)
+    found = []
+    for callbacks in ([], [stopwatch(FakeClock())]):
+        profiler = pl.profilers.SimpleProfiler()
+        module = tiny_module(pl, training_step=step_with_an_action)
+        loaders = tiny_loader(4), tiny_loader(2)
+        trainer = fit_tiny(pl, tmp_path, module, *loaders, callbacks=callbacks, profiler=profiler, max_epochs=2)
+        assert trainer.profiler is profiler
+        found.append(actions_of(profiler))
+    assert found[0]["the user's own"] == 8
+    assert found[0] == found[1]
+
+
+def test_an_advanced_profiler_reports_the_same_actions(tmp_path: Path) -> None:
+    pl = lightning()
+    found = []
+    for callbacks in ([], [stopwatch(FakeClock())]):
+        profiler = AdvancedProfiler(dirpath=tmp_path, filename=f"report{len(callbacks)}")
+        module = tiny_module(pl, training_step=step_with_an_action)
+        fit_tiny(pl, tmp_path, module, tiny_loader(2), callbacks=callbacks, profiler=profiler)
+        report = (tmp_path / f"fit-report{len(callbacks)}.txt").read_text()
+        actions = [line for line in report.splitlines() if line.startswith("Profile stats for: ")]
+        found.append({action for action in actions if "StopwatchCallback" not in action})
+    assert "Profile stats for: the user's own" in found[0]
+    assert found[0] == found[1]
+
+
+def test_the_time_of_the_user_s_profiler_is_not_lost(tmp_path: Path) -> None:
+    """What a slow profiler does to the loop is in the iteration, and the rows still add up."""
+    clock = FakeClock()
+    pl = lightning()
+
+    class SlowProfiler(SimpleProfiler):
+        def start(self, action_name: str) -> None:
+            clock.advance(1)
+            super().start(action_name)
+
+        def stop(self, action_name: str) -> None:
+            super().stop(action_name)
+            clock.advance(1)
+
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(4), callbacks=[stopwatch(clock)], profiler=SlowProfiler())
+
+    steady = [row["ns"]["iteration"] for row in rows(tmp_path)[1:-1]]
+    starts = [row["start_ns"] for row in rows(tmp_path)[1:]]
+    assert steady == [after - before for before, after in itertools.pairwise(starts)]
+    assert min(steady) > 0
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(*_: Any) -> None:
+    raise RuntimeError("on purpose")
+
+
+@pytest.mark.parametrize(
+    ("hook", "error"),
+    [
+        pytest.param(lambda *_: None, None, id="completed"),
+        pytest.param(_fail, RuntimeError, id="failed"),
+        pytest.param(_interrupt, SystemExit, id="interrupted"),
+    ],
+)
+@both_flavours
+def test_what_was_replaced_is_put_back_however_the_run_ends(
+    hook: Any, error: type[BaseException] | None, flavour: str, tmp_path: Path
+) -> None:
+    pl = lightning(flavour)
+    kept = []
+    for ours in ([], [stopwatch(FakeClock())]):
+        neighbour = callback(pl, "Neighbour", on_train_batch_end=hook)
+        saver = pl.callbacks.ModelCheckpoint(tmp_path / f"{len(ours)}", every_n_train_steps=1)
+        logger = pl.loggers.CSVLogger(tmp_path, version=f"{len(ours)}")
+        options = {"logger": logger, "log_every_n_steps": 1, "enable_checkpointing": True, "max_epochs": 1}
+        trainer = quiet_trainer(pl, tmp_path, callbacks=[*ours, neighbour, saver], **options)
+        profiler, callbacks = trainer.profiler, list(trainer.callbacks)
+        with contextlib.nullcontext() if error is None else pytest.raises(error):
+            trainer.fit(tiny_module(pl), tiny_loader(3))
+
+        assert trainer.profiler is profiler
+        assert trainer.callbacks == callbacks
+        assert not Stopwatch().is_enabled
+        things = (trainer, trainer.strategy, trainer.strategy.precision_plugin, trainer.strategy.checkpoint_io)
+        things += (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.lightning_module, neighbour, saver, logger)
+        kept.append([sorted(vars(thing)) for thing in things])
+    assert kept[0] == kept[1]
+
+
+def test_a_profiler_that_somebody_set_during_the_run_stays(tmp_path: Path) -> None:
+    pl = lightning()
+    theirs = SimpleProfiler()
+
+    def replace(self: Any, trainer: Any, *_: Any) -> None:
+        trainer.profiler = theirs
+
+    callbacks = [stopwatch(FakeClock()), callback(pl, "Replaces", on_train_epoch_end=replace)]
+    trainer = fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=callbacks)
+
+    assert trainer.profiler is theirs
+    assert len(rows(tmp_path)) == 2

@@ -1,0 +1,95 @@
+"""Who steps when: accumulation, closures, several optimizers, steps without a loss. By scripted clocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from known_cost import Books, Costs, FakeClock, Setting, fit_known_cost
+from ledger_records import costs_of, counts, lightning, rows, stopwatch, summary
+from tiny_training import fit_tiny, tiny_loader, tiny_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COSTS = Costs().scaled(0.001)
+
+
+def fit_books(tmp_path: Path, setting: Setting, **options: Any) -> Books:
+    clock = FakeClock()
+    books = Books(COSTS, clock.advance)
+    fit_known_cost(lightning(), setting, books, tmp_path, callbacks=[stopwatch(clock)], epochs=1, **options)
+    return books
+
+
+def test_accumulation_gives_a_sample_only_where_there_was_a_step(tmp_path: Path) -> None:
+    fit_books(tmp_path, Setting(name="accumulation", accumulate=4), batches=10)
+
+    measurements = summary(tmp_path)["stages"]["train"]["measurements"]
+    assert [measurements[name]["count"] for name in ("iteration", "forward", "backward")] == [10, 10, 10]
+    step = measurements["optimizer_step"]
+    assert (step["count"], measurements["zero_grad"]["count"], measurements["grad_clip"]["count"]) == (3, 3, 3)
+    assert step["total_s"] == pytest.approx(3 * COSTS.optimizer / 1e9)
+    assert step["mean_s"] == pytest.approx(COSTS.optimizer / 1e9)
+    assert step["per_iteration_s"] == pytest.approx(3 * COSTS.optimizer / 10 / 1e9)
+    stepped = [row["batch_idx"] for row in rows(tmp_path) if "optimizer_step" in row["ns"]]
+    assert stepped == [3, 7, 9]
+    assert [row["global_step"] for row in rows(tmp_path)] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_lbfgs_has_a_sample_for_each_evaluation_and_one_for_each_step(tmp_path: Path) -> None:
+    books = fit_books(tmp_path, Setting(name="LBFGS", optimization="lbfgs"), batches=3)
+
+    evaluations = books.totals("train")["forward"] // COSTS.step
+    assert evaluations > 3
+    found = counts(tmp_path)
+    assert {found[name] for name in ("forward", "zero_grad", "backward", "grad_clip")} == {evaluations}
+    assert (found["iteration"], found["optimizer_step"]) == (3, 3)
+
+
+def test_two_optimizers_count_batches_and_not_steps(tmp_path: Path) -> None:
+    clock = FakeClock()
+    books = Books(COSTS, clock.advance)
+    setting = Setting(name="GAN", optimization="manual")
+    callbacks = [stopwatch(clock, num_warmup_iters=2)]
+    trainer = fit_known_cost(lightning(), setting, books, tmp_path, callbacks=callbacks, epochs=1)
+
+    assert trainer.global_step == 10
+    stage = summary(tmp_path)["stages"]["train"]
+    assert (stage["iterations"], stage["warmup_iterations"]) == (3, 2)
+    found = counts(tmp_path)
+    assert (found["forward"], found["backward"], found["optimizer_step"]) == (3, 6, 6)
+    assert (found["optimizer_step/0"], found["optimizer_step/1"]) == (3, 3)
+    per_iteration = stage["measurements"]["optimizer_step"]["per_iteration_s"]
+    assert per_iteration == pytest.approx(2 * COSTS.optimizer / 1e9)
+
+
+def test_a_step_that_returns_none_ends_its_forward_and_has_no_backward(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    class CostlyStep(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            result = super().step(closure)
+            clock.advance(23)
+            return result
+
+    def step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor | None:
+        clock.advance(10)
+        return None if batch_idx % 2 else self.layer(batch[0]).sum()
+
+    module = tiny_module(
+        pl,
+        training_step=step,
+        backward=lambda self, loss: (clock.advance(40), loss.backward()),
+        configure_optimizers=lambda self: CostlyStep(self.layer.parameters(), lr=0.1),
+    )
+    trainer = fit_tiny(pl, tmp_path, module, tiny_loader(6), callbacks=[stopwatch(clock)])
+
+    assert trainer.global_step == 6
+    with_loss = {"forward": 10, "backward": 40, "optimizer_step": 23, "iteration": 73}
+    assert costs_of(tmp_path) == [with_loss, {"forward": 10, "optimizer_step": 23, "iteration": 33}] * 3
+    found = counts(tmp_path)
+    assert (found["forward"], found["backward"], found["optimizer_step"]) == (6, 3, 6)
+    assert summary(tmp_path)["stages"]["train"]["skipped_batches"] == 3

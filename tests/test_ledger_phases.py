@@ -1,0 +1,248 @@
+"""Each phase on its own, by scripted clocks: where the time of one kind of work goes when it turns up in odd places."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import torch
+from known_cost import FakeClock
+from ledger_records import both_flavours, costs_of, counts, lightning, rows, stopwatch, summary
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+class CostlyLogger(CSVLogger):
+    """A logger whose work costs time."""
+
+    def __init__(self, root: Path, clock: FakeClock, log_ns: int, save_ns: int = 0) -> None:
+        super().__init__(root, name="", version="")
+        self.clock = clock
+        self.log_ns = log_ns
+        self.save_ns = save_ns
+
+    def log_metrics(self, *args: Any, **kwargs: Any) -> None:
+        self.clock.advance(self.log_ns)
+        super().log_metrics(*args, **kwargs)
+
+    def save(self) -> None:
+        self.clock.advance(self.save_ns)
+        super().save()
+
+
+class CostlyCheckpointIO(TorchCheckpointIO):
+    """Storage that costs time."""
+
+    def __init__(self, clock: FakeClock, save_ns: int) -> None:
+        super().__init__()
+        self.clock = clock
+        self.save_ns = save_ns
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self.clock.advance(self.save_ns)
+        super().save_checkpoint(*args, **kwargs)
+
+
+@both_flavours
+def test_overridden_hooks_of_the_module_are_named_by_its_class(flavour: str, tmp_path: Path) -> None:
+    clock = FakeClock()
+    hooks = ("on_train_batch_start", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad")
+    module = tiny_module(lightning(flavour), **{hook: spends(clock, 7) for hook in hooks})
+    fit_tiny(lightning(flavour), tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [{"callbacks/TinyModule": 28, "callbacks": 28, "iteration": 28}] * 3
+
+
+def test_other_callbacks_are_named_one_by_one_wherever_their_hooks_run(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    shallow = callback(pl, "Shallow", on_before_backward=spends(clock, 5), on_after_backward=spends(clock, 6))
+    deep = callback(pl, "Deep", on_before_zero_grad=spends(clock, 7), on_before_optimizer_step=spends(clock, 8))
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[shallow, stopwatch(clock), deep])
+
+    expected = {"callbacks/Shallow": 11, "callbacks/Deep": 15, "callbacks": 26, "iteration": 26}
+    assert costs_of(tmp_path) == [expected] * 2
+
+
+def test_loggers_are_logging_also_where_a_callback_calls_them(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(batch[0]).sum()
+        self.log("loss", loss)
+        return loss
+
+    def also_logs(self: Any, trainer: Any, *_: Any) -> None:
+        clock.advance(3)
+        trainer.logger.log_metrics({"extra": 1.0}, step=trainer.global_step)
+
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl, training_step=step),
+        tiny_loader(2),
+        callbacks=[stopwatch(clock), callback(pl, "AlsoLogs", on_train_batch_end=also_logs)],
+        logger=CostlyLogger(tmp_path, clock, log_ns=11, save_ns=5),
+        log_every_n_steps=1,
+    )
+
+    expected = {"logging": 2 * 11 + 5, "callbacks/AlsoLogs": 3, "callbacks": 3, "iteration": 30}
+    assert costs_of(tmp_path) == [expected] * 2
+
+
+def test_a_callback_of_lightning_that_logs_at_a_batch_s_start(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl),
+        tiny_loader(2),
+        callbacks=[LearningRateMonitor(logging_interval="step"), stopwatch(clock)],
+        logger=CostlyLogger(tmp_path, clock, log_ns=11),
+        log_every_n_steps=1,
+    )
+
+    assert costs_of(tmp_path) == [{"logging": 11, "iteration": 11}] * 2
+
+
+def test_a_checkpoint_is_taken_out_of_the_time_of_the_callback_that_saves_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl),
+        tiny_loader(4),
+        callbacks=[stopwatch(clock), ModelCheckpoint(tmp_path, every_n_train_steps=2)],
+        plugins=[CostlyCheckpointIO(clock, 90)],
+        enable_checkpointing=True,
+    )
+
+    assert costs_of(tmp_path) == [{}, saved := {"checkpoint": 90, "iteration": 90}, {}, saved]
+    assert counts(tmp_path)["checkpoint"] == 2
+
+
+def test_a_checkpoint_at_the_end_of_the_epoch_is_in_no_iteration(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl, training_step=_step_costing(clock, 10)),
+        tiny_loader(3),
+        callbacks=[stopwatch(clock), ModelCheckpoint(tmp_path)],
+        plugins=[CostlyCheckpointIO(clock, 90)],
+        enable_checkpointing=True,
+        max_epochs=2,
+    )
+
+    assert costs_of(tmp_path) == [{"forward": 10, "iteration": 10}] * 6
+    assert "checkpoint" not in counts(tmp_path)
+    saved = summary(tmp_path)["stages"]["train"]["measurements"]["between_iterations/checkpoint"]
+    assert (saved["count"], saved["parent"], saved["share"]) == (2, None, None)
+    assert saved["total_s"] == 180e-9
+
+
+def _step_costing(clock: FakeClock, ns: int) -> Any:
+    def step(self: Any, batch: Any, *_: Any) -> torch.Tensor:
+        clock.advance(ns)
+        return self.layer(batch[0]).sum()
+
+    return step
+
+
+def test_schedulers_are_named_and_only_in_the_iterations_in_which_they_step(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def optimizers(self: Any) -> Any:
+        optimizer = torch.optim.SGD(self.layer.parameters(), lr=0.1)
+        every_step = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate_costing(clock, 13))
+        every_epoch = torch.optim.lr_scheduler.LambdaLR(optimizer, _rate_costing(clock, 17))
+        return [optimizer], [{"scheduler": every_step, "interval": "step"}, every_epoch]
+
+    module = tiny_module(pl, configure_optimizers=optimizers)
+    fit_tiny(pl, tmp_path, module, tiny_loader(4), callbacks=[stopwatch(clock)], accumulate_grad_batches=2)
+
+    stepped, stepped_twice = ({"lr_scheduler": ns, "iteration": ns} for ns in (13, 13 + 17))
+    assert costs_of(tmp_path) == [{}, stepped, {}, stepped_twice]
+    assert ["lr_scheduler" in row["ns"] for row in rows(tmp_path)] == [False, True, False, True]
+
+
+def _rate_costing(clock: FakeClock, ns: int) -> Any:
+    def rate(_: int) -> float:
+        clock.advance(ns)
+        return 1.0
+
+    return rate
+
+
+def test_a_closure_of_the_user_s_own_is_no_part_of_the_optimizer_step(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    class CostlyStep(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            result = super().step(closure)
+            clock.advance(23)
+            return result
+
+    def step(self: Any, batch: Any, *_: Any) -> None:
+        def closure() -> torch.Tensor:
+            clock.advance(10)
+            loss: torch.Tensor = self.layer(batch[0]).sum()
+            self.manual_backward(loss)
+            return loss
+
+        self.optimizers().step(closure=closure)
+
+    module = tiny_module(
+        pl, training_step=step, configure_optimizers=lambda self: CostlyStep(self.layer.parameters(), lr=0.1)
+    )
+    module.automatic_optimization = False
+    fit_tiny(pl, tmp_path, module, tiny_loader(2), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [{"forward": 10, "optimizer_step": 23, "iteration": 33}] * 2
+
+
+def test_what_no_phase_claims_is_other(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    class CostlyStrategy(SingleDeviceStrategy):
+        def on_train_batch_start(self, *_: Any) -> None:
+            clock.advance(19)
+
+    strategy = CostlyStrategy(device=torch.device("cpu"))
+    module = tiny_module(pl, training_step=_step_costing(clock, 10))
+    fit_tiny(pl, tmp_path, module, tiny_loader(2), callbacks=[stopwatch(clock)], strategy=strategy)
+
+    assert costs_of(tmp_path) == [{"forward": 10, "other": 19, "iteration": 29}] * 2
+
+
+def test_printing_our_own_report_is_in_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    class CostlyStream(io.StringIO):
+        def write(self, text: str) -> int:
+            clock.advance(1_000)
+            return super().write(text)
+
+    stream = CostlyStream()
+    monkeypatch.setattr("sys.stdout", stream)
+    callbacks = [stopwatch(clock, print_every_n_iters=1)]
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=_step_costing(clock, 10)), tiny_loader(4), callbacks=callbacks)
+
+    assert "forward" in stream.getvalue()
+    assert costs_of(tmp_path) == [{"forward": 10, "iteration": 10}] * 4
