@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lightning_timing.device_timer import Mark
 from lightning_timing.distribution import Distribution
 from lightning_timing.record import DeviceSummary, MeasurementSummary
 
@@ -16,12 +17,12 @@ class Opening:
     Attributes:
         begin_ns: When it began, on the recorder's clock.
         spoilt: Whether its sample is to be dropped when it ends.
-        device_token: What the device timer gave at its start, if anything.
+        mark: The moment on the device's stream, where that is timed.
     """
 
     begin_ns: int
     spoilt: bool = False
-    device_token: object | None = None
+    mark: Mark | None = None
 
 
 class Measurement:
@@ -42,6 +43,7 @@ class Measurement:
         current: The samples of this iteration, in nanoseconds.
         openings: The open intervals by thread identifier, where `unusual`.
         carried: What earlier parts of the interval that is now open took, where it was paused, in nanoseconds.
+        whole: The measurement that this is a part of, and that gets its samples too: `callbacks` of `callbacks/X`.
         inside: Whether it belongs to the iterations, and so has a share of them.
         distribution: The samples of all measured iterations.
         device: The device's samples, where there are any.
@@ -63,6 +65,7 @@ class Measurement:
         "parent",
         "thread",
         "unusual",
+        "whole",
     )
 
     def __init__(self, name: str, parent: str | None = None, *, unusual: bool = False, inside: bool = True) -> None:
@@ -76,6 +79,7 @@ class Measurement:
         self.append: Callable[[int], None] = self.current.append
         self.openings: dict[int, Opening] = {}
         self.carried = 0
+        self.whole: Measurement | None = None
         self.inside = inside
         self.distribution = Distribution()
         self.device: Distribution | None = None
@@ -93,6 +97,10 @@ class Measurement:
             return self.thread == thread
         opening = self.openings.get(thread)
         return opening is not None and not opening.spoilt
+
+    def is_open_on(self, thread: int) -> bool:
+        """Whether an interval is open on the given thread, be its sample to be dropped or not."""
+        return self.thread == thread if self.is_open else thread in self.openings
 
     def begun_at(self, thread: int) -> int:
         """When the interval that is open on the given thread began."""

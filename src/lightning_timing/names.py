@@ -9,6 +9,9 @@ from typing import Final
 MAX_NAME_LENGTH: Final = 512
 """Longer names are refused: they are labels in tables, charts and profilers, not data."""
 
+MAX_MEASUREMENTS: Final = 1000
+"""Different names in one stage; further ones are refused, since names made up on the way would be a leak."""
+
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -25,6 +28,11 @@ def why_refused(name: object) -> str | None:
     except UnicodeEncodeError:
         return "a name must be valid Unicode: lone surrogates cannot be written"
     return None
+
+
+def shown(name: object) -> str:
+    """A name, or whatever was given as one, as it is quoted in a message."""
+    return f"{name!r:.80}"
 
 
 def caller_place() -> str:

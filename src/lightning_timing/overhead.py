@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from lightning_timing.recorder import Recorder, RecorderSettings
+from lightning_timing.recorder import Recorder
+from lightning_timing.recording import RecorderSettings
 
 _CALIBRATION_PAIRS: Final = 500
 _CALIBRATION_ROUNDS: Final = 5
@@ -25,7 +26,7 @@ def overhead_of(recorder: Recorder) -> Mapping[str, float] | None:
     measured_ns = recorder.measured_ns
     if not measured_ns:
         return None
-    spent_ns = recorder.bookkeeping_ns + recorder.boundary_pairs * _pair_ns()
+    spent_ns = recorder.bookkeeping_ns + recorder.intervals_measured * _pair_ns()
     return {"seconds": spent_ns / 1e9, "share": spent_ns / (measured_ns + recorder.bookkeeping_ns)}
 
 

@@ -191,6 +191,8 @@ class StageSummary:
         measurements: The figures by name. One seen only in warm-up has `count` 0 and nulls.
         samples: Samples in the measured iterations; None where batch sizes cannot be told.
         skipped_batches: Batches for which the training step returned None.
+        host_ahead_s: Median, over the iterations, of how far the host was ahead of the device at their end, in
+            seconds: above zero the device sets the pace. None where the device was not timed.
     """
 
     iterations: int
@@ -198,6 +200,7 @@ class StageSummary:
     measurements: Mapping[str, MeasurementSummary]
     samples: int | None = None
     skipped_batches: int = 0
+    host_ahead_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from lightning_timing.distribution import Distribution
 from lightning_timing.measurement import Measurement
-from lightning_timing.phases import ITERATION, OTHER, PHASES
-from lightning_timing.record import MeasurementSummary, StageSummary
+from lightning_timing.phases import ITERATION, PHASES
+from lightning_timing.record import StageSummary
 
 BETWEEN_ITERATIONS: Final = "between_iterations"
 """Prefix of the phases that occur while no iteration is open, such as a checkpoint at the end of an epoch."""
@@ -24,6 +25,7 @@ class StageRecord:
         iterations_ns: The time they took, in nanoseconds.
         samples: Samples in them; None once a batch's size could not be told.
         skipped_batches: Batches for which the step returned None.
+        host_ahead: How far the host was ahead of the device at the ends of iterations.
         measurements: The user's, by name.
         phases: The callbacks' own, inside iterations, by phase.
         between: The same phases while no iteration is open.
@@ -37,6 +39,7 @@ class StageRecord:
         self.iterations_ns = 0
         self.samples: int | None = 0
         self.skipped_batches = 0
+        self.host_ahead = Distribution()
         self.measurements: dict[str, Measurement] = {}
         self.phases: dict[str, Measurement] = {}
         self.between: dict[str, Measurement] = {}
@@ -70,6 +73,7 @@ class StageRecord:
             return Measurement(full_name, parent)
         whole = get(group)
         measurement = Measurement(full_name, whole.name)
+        measurement.whole = whole
         own, also = measurement.current.append, whole.current.append
 
         def append(ns: int) -> None:
@@ -86,32 +90,35 @@ class StageRecord:
         yield from self.measurements.values()
         yield from self.between.values()
 
-    def take(self, ns_by_name: dict[str, int], iteration_ns: int, samples: int | None, skipped: bool) -> None:
-        """Counts an iteration, or leaves it out while warm-up lasts. Fills in its row.
+    def take(self, iteration_ns: int, samples: int | None, skipped: bool) -> dict[str, int] | None:
+        """Counts an iteration, or leaves it out while warm-up lasts.
 
         Args:
-            ns_by_name: Filled with the sum of each measurement's samples, in nanoseconds. Left empty in warm-up.
             iteration_ns: How long it took, in nanoseconds.
             samples: The size of its batch, or None.
             skipped: Whether its step returned None.
+
+        Returns:
+            The sum of each measurement's samples in it, in nanoseconds; None in warm-up.
         """
-        counted = self.warmup_left <= 0
+        if self.warmup_left > 0:
+            self.warmup_left -= 1
+            self.warmup_iterations += 1
+            self.drop_current()
+            return None
+        ns_by_name = {}
         for measurements in (self.phases, self.measurements):
             for measurement in measurements.values():
                 if measurement.current:
                     taken = measurement.take_current()
-                    if counted:
-                        ns_by_name[measurement.name] = sum(taken)
-                        measurement.distribution.pending.extend(taken)
-        if not counted:
-            self.warmup_left -= 1
-            self.warmup_iterations += 1
-            return
+                    ns_by_name[measurement.name] = sum(taken)
+                    measurement.distribution.pending.extend(taken)
         self.iterations += 1
         self.iterations_ns += iteration_ns
         self.samples = None if self.samples is None or samples is None else self.samples + samples
         self.skipped_batches += skipped
         self._fold_one()
+        return ns_by_name
 
     def take_outside(self) -> dict[str, list[int]]:
         """Counts what was measured while no iteration was open. Returns the samples, in nanoseconds, by name."""
@@ -129,11 +136,32 @@ class StageRecord:
                     measurement.distribution.fold_if_full()
         return taken
 
+    def take_device_times(
+        self, samples_ns: Mapping[str, list[int]], untimed: Mapping[str, int], ahead_ns: int | None
+    ) -> None:
+        """Counts an iteration's device times, which come when the device has got to them.
+
+        Args:
+            samples_ns: The device time of each timed interval, by measurement.
+            untimed: Intervals without one, by measurement.
+            ahead_ns: How far the host was ahead at the iteration's end, or None.
+        """
+        for name in {*samples_ns, *untimed}:
+            measurement = self.phases.get(name) or self.measurements.get(name)
+            if measurement is not None:
+                measurement.device = measurement.device or Distribution()
+                measurement.device.pending.extend(samples_ns.get(name, ()))
+                measurement.device.fold_if_full()
+                measurement.device_untimed += untimed.get(name, 0)
+        if ahead_ns is not None:
+            self.host_ahead.pending.append(ahead_ns)
+            self.host_ahead.fold_if_full()
+
     def drop_current(self) -> None:
-        """Forgets the samples of an iteration that was not completed."""
+        """Forgets the samples of an iteration that does not count."""
         for measurements in (self.phases, self.measurements):
             for measurement in measurements.values():
-                measurement.current.clear()
+                measurement.take_current()
                 measurement.carried = 0
 
     def _fold_one(self) -> None:
@@ -145,16 +173,13 @@ class StageRecord:
 
     def summary(self) -> StageSummary:
         """The stage's figures."""
-        measurements: Iterable[Measurement] = self.all_measurements()
-        summaries: dict[str, MeasurementSummary] = {
-            m.name: m.summary(self.iterations, self.iterations_ns)
-            for m in measurements
-            if m.name != OTHER or m.distribution.count
-        }
+        summaries = {m.name: m.summary(self.iterations, self.iterations_ns) for m in self.all_measurements()}
+        ahead = self.host_ahead.percentiles_ns(50)
         return StageSummary(
             iterations=self.iterations,
             warmup_iterations=self.warmup_iterations,
             measurements=summaries,
             samples=self.samples if self.iterations else None,
             skipped_batches=self.skipped_batches,
+            host_ahead_s=None if ahead is None else ahead[0] / 1e9,
         )

@@ -10,7 +10,8 @@ from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
 from lightning_timing.errors import TimingError
 from lightning_timing.record import Figures
-from lightning_timing.recorder import Recorder, RecorderSettings
+from lightning_timing.recorder import Recorder
+from lightning_timing.recording import RecorderSettings
 
 
 class Stopwatch:
@@ -99,10 +100,12 @@ class Stopwatch:
     def disable(self) -> None:
         """Turns every method into a no-op again. The figures stay readable until the next `enable` or `reset`."""
         if self._recorder is not None:
+            self._recorder.release()
             self._last, self._recorder = self._recorder, None
 
     def reset(self) -> None:
         """Disables it and forgets everything."""
+        self.disable()
         self._forget()
 
     @property
@@ -143,7 +146,7 @@ class Stopwatch:
         now = recorder.clock()
         # Nothing is called between this test and the three stores, so no other thread can come in between.
         if measurement.is_open or measurement.unusual:
-            recorder.start_carefully(measurement, thread)
+            recorder.user.start(measurement, thread)
             return
         measurement.thread = thread
         measurement.begin = now
@@ -165,11 +168,11 @@ class Stopwatch:
         try:
             measurement = recorder.measurements[name]
         except (KeyError, TypeError):
-            recorder.end_carefully(name, now)
+            recorder.user.end(recorder.all_measurements(), name, now)
             return
         thread = get_ident()
         if not measurement.is_open or measurement.thread != thread:
-            recorder.end_carefully(name, now)
+            recorder.user.end(recorder.all_measurements(), name, now)
             return
         measurement.is_open = False
         measurement.append(now - measurement.begin)
@@ -190,7 +193,7 @@ class Stopwatch:
             MisuseError: The name was started already, and misuse is to be raised.
         """
         if self._recorder is not None and not self._recorder.is_compiling():
-            self._recorder.start_one_time(name)
+            self._recorder.one_time.start(name)
 
     def end_one_time_measurement(self, name: str) -> None:
         """Ends a one-time measurement.
@@ -199,7 +202,7 @@ class Stopwatch:
             MisuseError: It is not running, and misuse is to be raised.
         """
         if self._recorder is not None and not self._recorder.is_compiling():
-            self._recorder.end_one_time(name)
+            self._recorder.one_time.end(name)
 
     def finish_iter(self) -> None:
         """Ends the iteration. Warm-up, the averages per iteration and the periodic print hang on it.

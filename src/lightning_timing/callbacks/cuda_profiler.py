@@ -16,7 +16,7 @@ from lightning_timing.errors import TimingError
 from lightning_timing.nvtx_ranges import start_process_range
 from lightning_timing.phases import TRAIN
 from lightning_timing.record import Status
-from lightning_timing.recorder import IterationLabel
+from lightning_timing.recording import IterationLabel
 
 CAPTURE_RANGE: Final = "capture"
 """The NVTX range around the window, in the domain: `nsys profile -c nvtx -p capture@lightning_timing`."""

@@ -12,7 +12,7 @@ from lightning_timing.callbacks.session import join, leave
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
 from lightning_timing.record import Status
-from lightning_timing.recorder import IterationLabel
+from lightning_timing.recording import IterationLabel
 
 
 class RangeFollower:

@@ -7,7 +7,7 @@ from typing import Any
 from lightning_timing.callbacks.base import TimingCallback
 from lightning_timing.callbacks.batch_size import batch_size
 from lightning_timing.callbacks.phase_machine import PhaseMachine
-from lightning_timing.recorder import IterationLabel
+from lightning_timing.recording import IterationLabel
 
 
 class PhaseCallback(TimingCallback):

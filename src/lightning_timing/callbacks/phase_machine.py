@@ -14,7 +14,7 @@ from lightning_timing.phases import (
     OPTIMIZER_STEP,
     TRAIN,
 )
-from lightning_timing.recorder import IterationLabel
+from lightning_timing.recording import IterationLabel
 
 
 class PhaseFollower(Protocol):

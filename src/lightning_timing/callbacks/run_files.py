@@ -22,7 +22,7 @@ from lightning_timing.record import (
     Status,
 )
 from lightning_timing.record_writer import RecordWriter, write_summary
-from lightning_timing.recorder import MeasuredIteration, MeasuredOutside
+from lightning_timing.recording import MeasuredIteration, MeasuredOutside
 from lightning_timing.verdict import judge
 
 
@@ -83,6 +83,7 @@ class RunFiles:
                 global_step=label.global_step,
                 start_ns=iteration.begin_ns,
                 ns=iteration.ns,
+                device_ns=iteration.device_ns,
                 samples=label.samples,
                 intervals=iteration.intervals,
             )

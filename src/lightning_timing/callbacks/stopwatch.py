@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -16,11 +17,14 @@ from lightning_timing.callbacks.run_dir import run_dir
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.session import join, leave
 from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.device import synchronize, torch_device
+from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
 from lightning_timing.overhead import overhead_of
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
-from lightning_timing.recorder import MeasuredIteration, Recorder, RecorderSettings
+from lightning_timing.recorder import Recorder
+from lightning_timing.recording import MeasuredIteration, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH
 
 
@@ -145,7 +149,7 @@ class StopwatchCallback(PhaseCallback):
             )
             undo.pop_all()
         running = _Running(machine, run.recorder, run.files, has_stopwatch, pl_module.print)
-        run.recorder.on_iteration = self._take_iteration(running)
+        run.recorder.hand_on_to(self._take_iteration(running))
         run.recorder.on_outside = run.files.write_outside
         if self.cpu_usage_meas_name is not None:
             run.recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
@@ -172,12 +176,21 @@ class StopwatchCallback(PhaseCallback):
             return run
         writes_summary = trainer.global_rank == (0 if self.ranks == "all" else min(self.ranks))
         files = RunFiles(folder, writes_summary, self._on_storage_failure, self._clock)
-        self._run = _Run(weakref.ref(trainer), self._new_recorder(), files)
+        self._run = _Run(weakref.ref(trainer), self._new_recorder(trainer.strategy.root_device), files)
         return self._run
 
-    def _new_recorder(self) -> Recorder:
-        settings = RecorderSettings(num_warmup_iters=self.num_warmup_iters, on_misuse=self.on_misuse)
-        return Recorder(settings, self._clock, phases_are_taken=True, keep_intervals=True)
+    def _new_recorder(self, root_device: Any) -> Recorder:
+        device = torch_device(root_device)
+        synced = device is not None and (self.do_cuda_sync or self.device_time == "sync")
+        evented = device is not None and not synced and self.device_time != "off"
+        return Recorder(
+            RecorderSettings(num_warmup_iters=self.num_warmup_iters, on_misuse=self.on_misuse),
+            self._clock,
+            phases_are_taken=True,
+            keep_intervals=True,
+            before_reading=partial(synchronize, device) if synced else None,
+            device_timer=DeviceTimer(device, clock=self._clock) if device is not None and evented else None,
+        )
 
     def _take_iteration(self, running: _Running) -> Callable[[MeasuredIteration], None]:
         write = running.files.write_iteration

@@ -1,0 +1,63 @@
+"""Which measurement gets CPU usage, and the meter of it."""
+
+from __future__ import annotations
+
+from lightning_timing.clocks import Clock
+from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.errors import TimingError
+from lightning_timing.record import CpuUsage
+
+
+class CpuChoice:
+    """At most one measurement whose CPU usage is metered.
+
+    Args:
+        clock: Reads the time, in nanoseconds.
+
+    Attributes:
+        name: The measurement; None: none was chosen.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.name: str | None = None
+        self._clock = clock
+        self._meter: CpuUsageMeter | None = None
+        self._by_default = False
+
+    def choose(self, name: str, by_default: bool = False) -> None:
+        """Chooses a measurement, and starts sampling beside it.
+
+        Args:
+            name: The measurement.
+            by_default: Whether a later choice may replace this one.
+
+        Raises:
+            TimingError: Another was chosen already.
+            ImportError: psutil is not installed.
+        """
+        if self.name is not None and self.name != name and not self._by_default:
+            raise TimingError(f"CPU usage is measured of {self.name!r} already, and of one measurement only")
+        if self._meter is None or self.name != name:
+            self.stop()
+            self._meter = CpuUsageMeter(name, clock=self._clock)
+            self.name, self._by_default = name, by_default
+        self._meter.start()
+
+    def begin(self) -> None:
+        """An interval of the chosen measurement begins."""
+        if self._meter is not None:
+            self._meter.begin()
+
+    def end(self) -> None:
+        """It ends."""
+        if self._meter is not None:
+            self._meter.end()
+
+    def stop(self) -> None:
+        """Ends the sampling. Takes some milliseconds."""
+        if self._meter is not None:
+            self._meter.stop()
+
+    def result(self) -> CpuUsage | None:
+        """The figures so far; None where no measurement was chosen."""
+        return None if self._meter is None else self._meter.result()

@@ -1,0 +1,88 @@
+"""The ledger of an iteration that is timed on the device as well: an event at every boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning_timing.clocks import Clock
+from lightning_timing.device_timer import DeviceTimer, Mark, Segment
+from lightning_timing.ledger import Balance, Ledger
+from lightning_timing.measurement import Measurement
+from lightning_timing.phases import ITERATION, OTHER
+
+
+class DeviceLedger(Ledger):
+    """As `Ledger`, with one event a boundary, which ends the phase before it and begins the one after it.
+
+    So the device times of the phases are exclusive too, and add up to that of the iteration.
+
+    Args:
+        clock: Read once at every boundary.
+        timer: Takes the phases' parts on the device.
+        before_reading: Called before the clock is read.
+    """
+
+    __slots__ = ("_begin_mark", "_carried", "_last_mark", "_segments", "_timer")
+
+    def __init__(
+        self, clock: Clock, timer: DeviceTimer[Any], before_reading: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(clock, before_reading)
+        self._timer = timer
+        self._segments: list[list[Segment]] = []
+        self._carried: dict[str, list[Segment]] = {}
+        self._begin_mark: Mark | None = None
+        self._last_mark: Mark | None = None
+
+    def begin(self, keep_intervals: bool) -> None:
+        """Opens an empty ledger now."""
+        super().begin(keep_intervals)
+        self._carried.clear()
+        self._segments[:] = [[]]
+        self._begin_mark = self._last_mark = self._timer.mark()
+
+    def enter(self, measurement: Measurement, since_last: bool = False) -> None:
+        """Opens a phase inside the one on top."""
+        super().enter(measurement, since_last)
+        if not since_last:
+            self._cut()
+        self._segments.append([])
+
+    def leave(self, paused: bool = False) -> None:
+        """Closes the phase on top."""
+        measurement = self.frames[-1].measurement
+        super().leave(paused)
+        self._cut()
+        segments = self._segments.pop()
+        if measurement is None:
+            return
+        segments = self._carried.pop(measurement.name, []) + segments
+        if paused:
+            self._carried[measurement.name] = segments
+            return
+        self._timer.add(measurement.name, *segments)
+        if measurement.whole is not None:
+            self._timer.add(measurement.whole.name, *segments)
+
+    def close(self, at_last: bool = False) -> Balance:
+        """Closes the ledger, and hands on the iteration's and the rest's parts."""
+        balance = super().close(at_last)
+        if not at_last:
+            self._cut()
+        if self._begin_mark is not None and self._last_mark is not None:
+            self._timer.add(ITERATION, (self._begin_mark, self._last_mark))
+            self._timer.add(OTHER, *self._segments[0])
+        return balance
+
+    @property
+    def last_mark(self) -> Mark | None:
+        """The last boundary on the device."""
+        return self._last_mark
+
+    def _cut(self) -> None:
+        """Gives what passed on the device since the last boundary to the phase on top."""
+        mark = self._timer.mark()
+        if self._last_mark is not None:
+            self._segments[-1].append((self._last_mark, mark))
+        self._last_mark = mark

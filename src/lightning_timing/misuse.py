@@ -1,0 +1,44 @@
+"""What follows when measurements are used out of order."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Final, Literal
+
+from lightning_timing.errors import MisuseError
+from lightning_timing.names import caller_place
+
+_MAX_WARNINGS: Final = 1000
+_MAX_NAME_SHOWN: Final = 80
+
+
+class Misuse:
+    """Raises at the first misuse, or warns once for each name.
+
+    Args:
+        on_misuse: Which of the two.
+    """
+
+    def __init__(self, on_misuse: Literal["raise", "warn"]) -> None:
+        self._raises = on_misuse == "raise"
+        self._warned: set[str] = set()
+
+    def report(self, name: object, what: str) -> None:
+        """Says what was done wrong, and where.
+
+        Args:
+            name: The measurement's name, or what was given as one.
+            what: What was done, in words.
+
+        Raises:
+            MisuseError: If misuse is to be raised.
+        """
+        message = f"{what} (at {caller_place()})"
+        if self._raises:
+            raise MisuseError(message)
+        key = str(name)[:_MAX_NAME_SHOWN]
+        if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
+            self._warned.add(key)
+            warnings.warn(
+                f"lightning_timing: {message}; its sample is dropped, and this name is not warned of again", stacklevel=4
+            )

@@ -1,0 +1,47 @@
+"""One-time measurements: once a name, whatever the warm-up."""
+
+from __future__ import annotations
+
+from lightning_timing.clocks import Clock
+from lightning_timing.misuse import Misuse
+from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
+
+
+class OneTimeMeasurements:
+    """Measurements that are made once in a run, such as loading a dataset.
+
+    Args:
+        read: Reads the clock, in nanoseconds.
+        misuse: Told of a name that is started or ended out of order.
+    """
+
+    def __init__(self, read: Clock, misuse: Misuse) -> None:
+        self._read = read
+        self._misuse = misuse
+        self._times: dict[str, tuple[int, int | None]] = {}
+
+    def start(self, name: str) -> None:
+        """Starts a measurement."""
+        refusal = why_refused(name)
+        if refusal is None and name in self._times:
+            refusal = f"one-time measurement {name!r} was started already: a name is measured once"
+        elif refusal is None and len(self._times) >= MAX_MEASUREMENTS:
+            refusal = f"there are {MAX_MEASUREMENTS} one-time measurements already"
+        if refusal is not None:
+            self._misuse.report(name, refusal)
+            return
+        self._times[name] = (self._read(), None)
+
+    def end(self, name: str) -> None:
+        """Ends it."""
+        now = self._read()
+        begin, end = self._times.get(name, (None, None)) if isinstance(name, str) else (None, None)
+        if begin is None or end is not None:
+            what = "ended without having been started" if begin is None else "ended twice"
+            self._misuse.report(name, f"one-time measurement {shown(name)} was {what}")
+            return
+        self._times[name] = (begin, now)
+
+    def seconds(self) -> dict[str, float | None]:
+        """The times in seconds, by name; None for one that is running."""
+        return {name: None if end is None else (end - begin) / 1e9 for name, (begin, end) in self._times.items()}

@@ -1,0 +1,82 @@
+"""What passes between a recorder, those who drive it, and those who keep what it measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from lightning_timing.ledger import Interval
+
+
+@dataclass(frozen=True)
+class RecorderSettings:
+    """How a recorder counts and how it takes misuse.
+
+    Attributes:
+        num_warmup_iters: First iterations of training that are not counted. Of any other stage it is the first one,
+            unless this is 0.
+        on_misuse: `raise` a MisuseError, or `warn` once for each name and drop the sample.
+    """
+
+    num_warmup_iters: int = 10
+    on_misuse: Literal["raise", "warn"] = "raise"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.num_warmup_iters, int) or self.num_warmup_iters < 0:
+            raise ValueError(f"num_warmup_iters takes a whole number from 0 on, got {self.num_warmup_iters!r}")
+        if self.on_misuse not in ("raise", "warn"):
+            raise ValueError(f"on_misuse takes raise or warn, got {self.on_misuse!r}")
+
+
+class IterationLabel(NamedTuple):
+    """What an iteration is known by.
+
+    Attributes:
+        epoch: The epoch, from 0.
+        batch_idx: The batch's index in its epoch, from 0.
+        global_step: Optimizer steps taken when it began.
+        samples: The size of its batch; None where it cannot be told.
+        skipped: Whether its step returned None.
+    """
+
+    epoch: int = 0
+    batch_idx: int = 0
+    global_step: int = 0
+    samples: int | None = None
+    skipped: bool = False
+
+
+class MeasuredIteration(NamedTuple):
+    """An iteration that counts.
+
+    Attributes:
+        stage: Its stage.
+        label: What it is known by.
+        begin_ns: When it began, on the recorder's clock.
+        ns: The sum of each measurement's samples, in nanoseconds.
+        intervals: Each interval's name, start and end in nanoseconds from `begin_ns`, or None where not kept.
+        device_ns: The sum of each measurement's device times, in nanoseconds, or None where the device is not timed.
+    """
+
+    stage: str
+    label: IterationLabel
+    begin_ns: int
+    ns: dict[str, int]
+    intervals: list[Interval] | None
+    device_ns: dict[str, int] | None = None
+
+
+class MeasuredOutside(NamedTuple):
+    """Something measured while no iteration was open.
+
+    Attributes:
+        stage: Its stage.
+        name: The measurement.
+        end_ns: When it ended, at the latest, on the recorder's clock.
+        ns: How long it took, in nanoseconds.
+    """
+
+    stage: str
+    name: str
+    end_ns: int
+    ns: int

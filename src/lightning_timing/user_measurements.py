@@ -1,0 +1,167 @@
+"""The user's measurements of a stage, where starting or ending one is more than two readings of the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from threading import get_ident
+
+from lightning_timing.clocks import Clock
+from lightning_timing.cpu_choice import CpuChoice
+from lightning_timing.device_timer import DeviceTimer
+from lightning_timing.ledger import Ledger
+from lightning_timing.measurement import Measurement, Opening
+from lightning_timing.misuse import Misuse
+from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, PHASES
+
+Measurements = dict[str, Measurement]
+
+
+class UserMeasurements:
+    """Makes measurements, finds what encloses them, and takes the starts and ends that are out of the ordinary.
+
+    Args:
+        clock: Monotonic, in nanoseconds.
+        before_reading: Called before each reading of the clock, where the device is to be synchronized.
+        timer: Times intervals on the device as well; None: host time only.
+        ledger: The phases of the iteration that is open.
+        cpu: Knows which measurement gets CPU usage.
+        misuse: Told of what is used out of order.
+        phases_are_taken: Whether the callbacks measure phases, whose names are then not free.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        before_reading: Callable[[], None] | None,
+        timer: DeviceTimer[object] | None,
+        ledger: Ledger,
+        cpu: CpuChoice,
+        misuse: Misuse,
+        phases_are_taken: bool,
+    ) -> None:
+        self._clock = clock
+        self._before_reading = before_reading
+        self._timer = timer
+        self._ledger = ledger
+        self._cpu = cpu
+        self._misuse = misuse
+        self._phases_are_taken = phases_are_taken
+
+    def add(self, measurements: Measurements, name: str) -> Measurement | None:
+        """Makes the measurement of a new name; None for a name that is refused, after misuse was reported."""
+        refusal = self._why_refused(measurements, name)
+        if refusal is not None:
+            self._misuse.report(name, refusal)
+            return None
+        every_edge_does_more = self._before_reading is not None or self._timer is not None
+        measurement = Measurement(name, unusual=every_edge_does_more or name == self._cpu.name)
+
+        def first_sample(ns: int) -> None:
+            # What encloses a measurement is looked for when its first interval ends, and never again.
+            measurement.append = measurement.current.append
+            measurement.parent = self._parent_of(measurement, measurements.values())
+            measurement.current.append(ns)
+
+        measurement.append = first_sample
+        return measurements.setdefault(name, measurement)
+
+    def _why_refused(self, measurements: Measurements, name: str) -> str | None:
+        refusal = why_refused(name)
+        if refusal is not None:
+            return refusal
+        if self._phases_are_taken and (name.partition("/")[0] in PHASES or name in (ITERATION, FIRST_DATA_WAIT)):
+            return f"{name!r} is the name of a phase that the callbacks measure; choose another"
+        if len(measurements) >= MAX_MEASUREMENTS:
+            return (
+                f"{shown(name)} is not measured, since there are {MAX_MEASUREMENTS} different names already; "
+                "use fixed names instead of names with numbers in them"
+            )
+        return None
+
+    def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
+        """The innermost that was open, on this thread, during the whole of the interval that has just ended."""
+        thread, begin = get_ident(), measurement.begin
+        enclosing = [
+            (other.begun_at(thread), other.name)
+            for other in others
+            if other is not measurement and other.opened_by(thread) and other.begun_at(thread) <= begin
+        ]
+        innermost = max(enclosing, key=lambda beginning: beginning[0], default=None)
+        if not self._phases_are_taken or thread != self._ledger.thread:
+            return None if innermost is None else innermost[1]
+        phase, phase_begin = self._ledger.enclosing(begin)
+        if phase_begin is None or (innermost is not None and innermost[0] >= phase_begin):
+            return None if innermost is None else innermost[1]
+        return ITERATION if phase is None else phase
+
+    def start(self, measurement: Measurement, thread: int) -> None:
+        """Starts a measurement that is open already, or whose every edge needs more than a reading of the clock."""
+        measurement.go_unusual()
+        opening = measurement.openings.get(thread)
+        if opening is not None:
+            opening.spoilt = True
+            self._misuse.report(measurement.name, f"measurement {measurement.name!r} was started twice")
+            return
+        if self._before_reading is not None:
+            self._before_reading()
+        if measurement.name == self._cpu.name:
+            self._cpu.begin()
+        mark = None if self._timer is None else self._timer.mark()
+        measurement.openings[thread] = Opening(self._clock(), mark=mark)
+
+    def end(self, stages: Iterable[Measurements], name: str, now: int) -> None:
+        """Ends a measurement that the fast path does not know as open.
+
+        Args:
+            stages: The measurements of each stage, the current one's first: one may end in another than it began.
+            name: As it was started.
+            now: A reading of the clock, from before the search.
+        """
+        thread = get_ident()
+        measurement = _open_on(thread, stages, name)
+        if measurement is None:
+            self._misuse.report(name, f"measurement {shown(name)} was ended without having been started on its thread")
+            return
+        measurement.go_unusual()
+        opening = measurement.openings.pop(thread)
+        if opening.spoilt:
+            return
+        if self._before_reading is not None:
+            self._before_reading()
+            now = self._clock()
+        if self._timer is not None and opening.mark is not None:
+            self._timer.add(name, (opening.mark, self._timer.mark()))
+        if name == self._cpu.name:
+            self._cpu.end()
+        measurement.begin = opening.begin_ns
+        measurement.append(now - opening.begin_ns)
+
+    def spoil_open(self, measurements: Iterable[Measurement], last_of_warmup: bool) -> list[str]:
+        """Has the samples of this thread's open measurements dropped, since their iteration is over.
+
+        Those of other threads go on, unless warm-up just ended: what began in it does not count.
+
+        Returns:
+            The names of this thread's; none where warm-up just ended, for to straddle that is no misuse.
+        """
+        thread = get_ident()
+        names = [m.name for m in measurements if m.opened_by(thread)]
+        for measurement in measurements:
+            if measurement.opened_by(thread):
+                measurement.spoil(thread)
+            if last_of_warmup and (measurement.is_open or measurement.openings):
+                measurement.go_unusual()
+                for opening in list(measurement.openings.values()):
+                    opening.spoilt = True
+        return [] if last_of_warmup else names
+
+
+def _open_on(thread: int, stages: Iterable[Measurements], name: str) -> Measurement | None:
+    if not isinstance(name, str):
+        return None
+    for measurements in stages:
+        measurement = measurements.get(name)
+        if measurement is not None and measurement.is_open_on(thread):
+            return measurement
+    return None
