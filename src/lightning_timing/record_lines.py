@@ -64,11 +64,10 @@ def open_regular(path: Path) -> BinaryIO:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe must not block
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
         raise BadInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
+        os.close(descriptor)
         raise BadInputError(f"{path}: not a regular file")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
