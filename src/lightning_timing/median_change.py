@@ -6,10 +6,11 @@ The method:
    (Woodruff 1952, Confidence Intervals for Medians, JASA 47, 635-646). No density is estimated, so heavy tails, ties
    and two humps do not mislead it.
 2. **Correlated iterations.** The ranks follow from the long-run variance of the signs (above or below the median),
-   estimated by projecting them on the slowest cosines (at least 4) and used with Student's t (Lazarus, Lewis, Stock and Watson
-   2018, HAR Inference: Recommendations for Practice, JBES 36, 541-559). Half the cosines recommended there are used:
-   fewer hold for stronger correlation (Dou 2024, Optimal HAR Inference, Quantitative Economics 15, 1107-1149), and a
-   wrong `slower` costs more than a small one missed. The variance is at least that of independent iterations.
+   estimated by projecting them on the slowest cosines, and used with Student's t (Lazarus, Lewis, Stock and Watson
+   2018, HAR Inference: Recommendations for Practice, JBES 36, 541-559). Half the cosines recommended there are used,
+   but 4 or more: fewer hold for stronger correlation (Dou 2024, Optimal HAR Inference, Quantitative Economics 15,
+   1107-1149), and a wrong `slower` costs more than a small one missed. The variance is at least that of independent
+   iterations.
 3. **Two sides.** The distances from each median to its limits are combined as root sums of squares, on a logarithmic
    scale (MOVER: Zou and Donner 2008, Statistics in Medicine 27, 1693-1702): the interval of the medians' ratio.
 4. **Several runs a side.** The runs' medians are a sample of their own: Welch's t on their logarithms, never narrower
