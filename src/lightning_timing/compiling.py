@@ -7,7 +7,7 @@ behind it leaves no trace in the graph and no break: clocks, locks and NVTX stay
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
 def is_compiling() -> bool:
@@ -26,10 +26,14 @@ def compiling_probe() -> Callable[[], bool]:
 
 
 def compilations_so_far() -> int:
-    """Counts the frames that Dynamo has taken on in this process, recompilations and given-up frames included.
+    """Tells whether something was compiled between two calls: then, and only then, they differ.
 
-    An iteration before and after which it differs compiled something, and its times are not those of training. 0 where
-    torch.compile was never used.
+    An iteration that compiled, or for which Dynamo tried to and gave up, does not take the time that it will take in
+    training. 0 where torch.compile was never used.
     """
     dynamo_utils = sys.modules.get("torch._dynamo.utils")
-    return 0 if dynamo_utils is None else dynamo_utils.counters["frames"]["total"]
+    if dynamo_utils is None:
+        return 0
+    counters: Mapping[str, Mapping[str, int]] = dynamo_utils.counters
+    # Frames include those given up, but not those compiled with `fullgraph=True`; graphs include these.
+    return counters["frames"]["total"] + counters["stats"]["unique_graphs"]
