@@ -1,0 +1,205 @@
+"""The tables of an Nsight Systems export (SQLite) that matter here, by their columns' names: from 2022.4 to 2026.
+
+Identifiers: a `globalTid` holds the thread in its low 24 bits and the process above them; the process alone, with zeros
+below, is a `globalPid`. Domains and categories are numbered anew in every process. Times are in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from lightning_timing.errors import BadInputError
+
+_NVTX: Final = "NVTX_EVENTS"
+_RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_GPU_TABLES: Final = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
+
+_CATEGORY, _PUSH_POP, _START_END, _DOMAIN_CREATE = 33, 59, 60, 75
+"""Values of `eventType`."""
+
+_THREAD_BITS: Final = 24
+_EMPTY: Final = "''"
+
+
+class RangeRow(NamedTuple):
+    """A range.
+
+    Attributes:
+        start_ns: When it opened.
+        end_ns: When it closed; None if it did not while the profile was taken.
+        thread: The globalTid of the thread that opened it.
+        nests: Whether it was pushed, and so belongs to its thread; otherwise it was started, and belongs to none.
+        name: Its name.
+        category: Its category; None if it has none.
+    """
+
+    start_ns: int
+    end_ns: int | None
+    thread: int
+    nests: bool
+    name: str
+    category: str | None
+
+
+class DeviceWork(NamedTuple):
+    """A kernel, a copy or a memset, and the call that launched it.
+
+    Attributes:
+        call_start_ns: When the call began, on the host.
+        call_end_ns: When it returned.
+        start_ns: When the work began, on the device.
+        end_ns: When it was done.
+    """
+
+    call_start_ns: int
+    call_end_ns: int
+    start_ns: int
+    end_ns: int
+
+
+def process_of(thread: int) -> int:
+    """The globalPid of a globalTid."""
+    return thread >> _THREAD_BITS << _THREAD_BITS
+
+
+def pid_of(process: int) -> int:
+    """The operating system's number of a process, of which the export keeps the low 24 bits."""
+    return process >> _THREAD_BITS & 0xFFFFFF
+
+
+class NsysTables:
+    """An open export. Make it with `open_export`.
+
+    Args:
+        path: The file.
+        connection: Its database.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        self._columns = {name: self._columns_of(name) for (name,) in tables if isinstance(name, str)}
+        if "StringIds" not in self._columns:
+            raise BadInputError(f"{path}: no export of Nsight Systems: it has no table StringIds")
+        if _NVTX not in self._columns:
+            raise BadInputError(f"{path}: no table {_NVTX}: profile with nsys profile --trace=nvtx,cuda")
+
+    def ranges(self, domain: str) -> Iterator[RangeRow]:
+        """The ranges of a domain, thread by thread, in the order in which they opened, outer ones first."""
+        domains = {(process, number) for process, number, name in self._named(_DOMAIN_CREATE) if name == domain}
+        categories = {
+            (process, number, category): name for process, number, name, category in self._named(_CATEGORY, "category")
+        }
+        rows = self._select(
+            f"SELECT start, end, globalTid, eventType = {_PUSH_POP}, {{name}}, domainId, {{category}} "
+            f"FROM {_NVTX} WHERE eventType IN ({_PUSH_POP}, {_START_END}) "
+            "ORDER BY globalTid, start, end IS NOT NULL, end DESC",
+            required=("start", "end", "globalTid", "eventType", "domainId"),
+        )
+        for start, end, thread, nests, name, number, category in rows:
+            key = process_of(self._integer(thread)), number
+            if key in domains:
+                end_ns = None if end is None else self._integer(end)
+                yield RangeRow(
+                    self._integer(start), end_ns, thread, bool(nests), str(name), categories.get((*key, category))
+                )
+
+    def device_work(self) -> dict[int, list[DeviceWork]]:
+        """What ran on devices, by the globalTid of the thread that launched it, in the order of the calls."""
+        sources = [table for table in _GPU_TABLES if table in self._columns]
+        if not sources or _RUNTIME not in self._columns:
+            return {}
+        for table in sources:
+            self._require(table, ("start", "end", "correlationId", "globalPid"))
+        self._require(_RUNTIME, ("start", "end", "correlationId", "globalTid"))
+        wanted = " UNION ".join(f"SELECT correlationId FROM {table}" for table in sources)
+        calls = {
+            (process_of(self._integer(thread)), correlation): (thread, start, end)
+            for thread, correlation, start, end in self._connection.execute(
+                f"SELECT globalTid, correlationId, start, end FROM {_RUNTIME} WHERE correlationId IN ({wanted})"
+            )
+        }
+        work: dict[int, list[DeviceWork]] = {}
+        for table in sources:
+            query = f"SELECT globalPid, correlationId, start, end FROM {table}"
+            for process, correlation, start, end in self._connection.execute(query):
+                call = calls.get((process, correlation))
+                if call is not None:
+                    thread, call_start, call_end = call
+                    times = map(self._integer, (call_start, call_end, start, end))
+                    work.setdefault(thread, []).append(DeviceWork(*times))
+        for launched in work.values():
+            launched.sort()
+        return work
+
+    def threads_named(self, prefix: str) -> set[int]:
+        """The globalTids of the threads whose name begins with `prefix`."""
+        if not {"globalTid", "nameId"} <= self._columns.get("ThreadNames", set()):
+            return set()
+        query = "SELECT globalTid, value FROM ThreadNames JOIN StringIds ON id = nameId"
+        return {thread for thread, name in self._connection.execute(query) if str(name).startswith(prefix)}
+
+    def has_other_nvtx_events(self) -> bool:
+        """Whether any NVTX event was recorded, in whatever domain."""
+        return self._connection.execute(f"SELECT 1 FROM {_NVTX} LIMIT 1").fetchone() is not None
+
+    def _named(self, event_type: int, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """What events of a type name: the process, the domain's number, the name, and other columns."""
+        more = "".join(f", {{{column}}}" for column in columns)
+        rows = self._select(
+            f"SELECT globalTid, domainId, {{name}}{more} FROM {_NVTX} WHERE eventType = {event_type}",
+            required=("globalTid", "domainId", "eventType"),
+        )
+        for thread, *rest in rows:
+            yield (process_of(self._integer(thread)), *rest)
+
+    def _select(self, query: str, required: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Runs a query on the NVTX events, in which `{name}` and `{category}` stand for what may be missing."""
+        self._require(_NVTX, required)
+        columns = self._columns[_NVTX]
+        registered = "(SELECT value FROM StringIds WHERE id = textId)"
+        sources = [source for column, source in (("text", "text"), ("textId", registered)) if column in columns]
+        name = f"coalesce({', '.join([*sources, _EMPTY, _EMPTY])})"  # it takes two at least
+        category = "category" if "category" in columns else "NULL"
+        return self._connection.execute(query.format(name=name, category=category))
+
+    def _require(self, table: str, columns: Sequence[str]) -> None:
+        for column in columns:
+            if column not in self._columns[table]:
+                raise BadInputError(f"{self._path}: table {table} has no column {column}")
+
+    def _columns_of(self, table: str) -> set[str]:
+        return {name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+
+    def _integer(self, value: object) -> int:
+        if not isinstance(value, int):
+            raise BadInputError(f"{self._path}: {value!r:.60} where a whole number belongs")
+        return value
+
+
+@contextmanager
+def open_export(path: Path) -> Iterator[NsysTables]:
+    """Opens an export for reading.
+
+    Args:
+        path: The file that `nsys export --type=sqlite` or `nsys profile --export=sqlite` wrote.
+
+    Raises:
+        BadInputError: There is no such file, it is no export, or it is damaged.
+    """
+    if not path.is_file():
+        raise BadInputError(f"{path}: no such file")
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        raise BadInputError(f"{path}: a report, not an export of one: nsys export --type=sqlite {path}")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            yield NsysTables(path, connection)
+    except sqlite3.Error as error:
+        raise BadInputError(f"{path}: cannot be read as an SQLite export: {error}") from error

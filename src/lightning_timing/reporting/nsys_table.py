@@ -1,0 +1,132 @@
+"""The phases in an Nsight Systems export, as blocks: a table a stage, with the Stopwatch's figures beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, PHASES, STAGES
+from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
+from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lightning_timing.nsys_agreement import Agreement
+    from lightning_timing.nsys_export import ExportedProcess, RangeSeries
+
+_COLUMNS: Final = (
+    Column("range", is_number=False, importance=9),
+    Column("count", importance=8),
+    Column("host total", importance=6),
+    Column("host p50", importance=7),
+    Column("GPU projected", importance=5),
+    Column("GPU busy", importance=5),
+    Column("GPU idle", importance=5),
+)
+_AGREEMENT_COLUMNS: Final = (
+    Column("nsys p50", importance=8),
+    Column("Stopwatch p50", importance=8),
+    Column("difference", importance=8),
+    Column("", is_number=False, importance=9),
+)
+_GPU_NOTE: Final = (
+    "GPU projected: from the first to the last GPU work that a range launched, summed over its ranges; busy: how much "
+    "of that time any of it ran; idle: the rest."
+)
+_AGREEMENT_NOTE: Final = (
+    "nsys p50: over the iterations that the Stopwatch measured, a phase without the phases inside it, as the Stopwatch "
+    "counts."
+)
+_PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES, FIRST_DATA_WAIT))}
+_DISAGREES: Final = "DISAGREES"
+
+
+def nsys_blocks(
+    processes: Sequence[ExportedProcess],
+    compared: ExportedProcess | None,
+    agreements: Mapping[tuple[str, str], Agreement],
+) -> list[Block]:
+    """The report of an export.
+
+    Args:
+        processes: The processes that have ranges.
+        compared: The one that the Stopwatch's figures belong to; None where there are none.
+        agreements: How it compares, by stage and name.
+    """
+    blocks: list[Block] = []
+    for process in processes:
+        if len(processes) > 1:
+            blocks.append(Heading(f"process {process.pid}"))
+        for stage in _in_order(process.stages):
+            beside = agreements if process is compared else {}
+            blocks += [Heading(_title(stage, process)), _table(stage, process.stages[stage], beside)]
+        if process.left_open:
+            blocks.append(Lines((f"left out because they had not closed: {plural(process.left_open, 'range')}",)))
+    notes = [_GPU_NOTE] if any(_has_gpu(ranges) for process in processes for ranges in process.stages.values()) else []
+    if agreements:
+        notes += [_AGREEMENT_NOTE, _verdict(agreements)]
+    return [*blocks, Lines(tuple(notes))] if notes else blocks
+
+
+def _in_order(stages: Mapping[str | None, object]) -> list[str | None]:
+    places: dict[str | None, int] = {stage: place for place, stage in enumerate(STAGES)}
+    return sorted(stages, key=lambda stage: (stage is None, places.get(stage, len(places)), stage or ""))
+
+
+def _title(stage: str | None, process: ExportedProcess) -> str:
+    if stage is None:
+        return "outside of iterations"
+    return f"{printable(stage)}: {plural(process.iteration_count(stage), 'iteration')}"
+
+
+def _table(
+    stage: str | None, ranges: Mapping[str, RangeSeries], agreements: Mapping[tuple[str, str], Agreement]
+) -> Table:
+    with_agreement = any(of == stage for of, _ in agreements)
+    rows = []
+    for name in sorted(ranges, key=_place):
+        row = _row(name, ranges[name])
+        if with_agreement:
+            row += _agreement_cells(agreements.get((stage or "", name)))
+        rows.append(row)
+    return Table(_COLUMNS + _AGREEMENT_COLUMNS if with_agreement else _COLUMNS, tuple(rows))
+
+
+def _place(name: str) -> tuple[int, str]:
+    return _PLACES.get(name.partition("/")[0], len(_PLACES)), name
+
+
+def _row(name: str, series: RangeSeries) -> tuple[str, ...]:
+    on_gpu = (series.gpu_ns, series.gpu_busy_ns) if series.gpu_count else (None, None)
+    return (
+        printable(name),
+        f"{len(series):,}",
+        _ns(series.host_total_ns),
+        _ns(series.host_median_ns),
+        *map(_ns, on_gpu),
+        percent(series.gpu_idle_share),
+    )
+
+
+def _agreement_cells(agreement: Agreement | None) -> tuple[str, ...]:
+    if agreement is None:
+        return (UNKNOWN, UNKNOWN, UNKNOWN, "")
+    difference = agreement.difference_s
+    sign = "+" if difference > 0 else ""
+    verdict = "" if agreement.agrees else _DISAGREES
+    return (seconds(agreement.nsys_s), seconds(agreement.stopwatch_s), f"{sign}{seconds(difference)}", verdict)
+
+
+def _verdict(agreements: Mapping[tuple[str, str], Agreement]) -> str:
+    apart = [f"{stage}/{name}" for (stage, name), agreement in agreements.items() if not agreement.agrees]
+    if not apart:
+        return f"nsys and the Stopwatch agree on all {plural(len(agreements), 'measurement')}, within 50 us or 2 %"
+    return f"nsys and the Stopwatch disagree by more than 50 us and 2 % on: {', '.join(map(printable, apart))}"
+
+
+def _has_gpu(ranges: Mapping[str, RangeSeries]) -> bool:
+    return any(series.gpu_count for series in ranges.values())
+
+
+def _ns(value: float | None) -> str:
+    return seconds(None if value is None else value / 1e9)

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from nsys_exports import ExportBuilder
+from records import MS, end, header, phases, rows, summary_of, write_lines, write_summary
+
+from lightning_timing.cli.main import main
+from lightning_timing.nsys_agreement import Agreement, agreements
+from lightning_timing.nsys_export import read_export
+from lightning_timing.record import MeasurementSummary, StageSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def export_path(tmp_path: Path) -> Path:
+    return tmp_path / "export.sqlite"
+
+
+def training(path: Path, forwards: Sequence[float], *, pid: int = 4242) -> Path:
+    """An export of iterations of 10 ms with a `forward` of so many milliseconds each."""
+    with ExportBuilder(path) as export:
+        for number, forward in enumerate(forwards):
+            start = 10_000 * number
+            export.range("iteration", start, start + 10_000, pid=pid, tid=pid)
+            export.range("forward", start + 100, start + 100 + 1000 * forward, pid=pid, tid=pid)
+    return path
+
+
+def recorded(run_dir: Path, forwards: Sequence[float], *, warmup: int = 0) -> Path:
+    """The record of a run in which the Stopwatch measured so many milliseconds in `forward`."""
+    many_ns = [phases(forward=round(ms * MS), other=round((10 - ms) * MS)) for ms in forwards]
+    lines = [header(settings={"num_warmup_iters": warmup}), *rows(many_ns), end()]
+    write_summary(run_dir, summary_of(lines))
+    return write_lines(run_dir, lines)
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """The cells of each row of printed tables, by the row's first one."""
+    split = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
+    return {cells[0]: cells[1:] for cells in split if len(cells) > 1}
+
+
+def test_the_table(export_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ExportBuilder(export_path) as export:
+        export.range("mine", 1, 2)
+        export.range("iteration", 0, 100)
+        export.range("forward", 10, 40)
+        export.range("iteration", 100, 150)
+        export.range("capture", 0, 300, None, event_type=60)
+        export.kernel((12, 13), (200, 210))
+        export.kernel((18, 19), (230, 240))
+        export.range("iteration", 160, None)
+
+    assert main(["nsys", str(export_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "train: 2 iterations"
+    assert [line.split("  ")[0] for line in lines[1:5]] == ["range", "iteration", "forward", "mine"]
+    assert table("\n".join(lines))["iteration"] == ["2", "150.0 us", "75.0 us", "40.0 us", "20.0 us", "50.0 %"]
+    assert table("\n".join(lines))["mine"] == ["1", "1.00 us", "1.00 us", "-", "-", "-"]
+    assert "outside of iterations" in lines
+    assert "left out because they had not closed: 1 range" in lines
+    assert lines[-1].startswith("GPU projected:")
+
+
+def test_each_process_has_its_tables(export_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ExportBuilder(export_path) as export:
+        export.range("iteration", 0, 100, pid=11)
+        export.range("iteration", 0, 100, pid=12)
+
+    assert main(["nsys", str(export_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.index("process 11") < out.index("process 12")
+
+
+def test_beside_the_stopwatch_what_agrees(
+    tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded(tmp_path / "run", [3.0, 4.0, 5.0])
+    training(export_path, [3.0, 4.04, 5.0])
+
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 0
+    out = capsys.readouterr().out
+    assert table(out)["forward"][-3:] == ["4.04 ms", "4.00 ms", "+40.0 us"]
+    assert "nsys and the Stopwatch agree on all 2 measurements" in out
+
+
+def test_beside_the_stopwatch_what_disagrees_is_flagged(
+    tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded(tmp_path / "run", [3.0, 4.0, 5.0])
+    training(export_path, [3.0, 4.1, 5.0])
+
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 1
+    out = capsys.readouterr().out
+    assert table(out)["forward"][-4:] == ["4.10 ms", "4.00 ms", "+100.0 us", "DISAGREES"]
+    assert table(out)["iteration"][-3:] == ["10.0 ms", "10.0 ms", "0 s"]
+    assert "disagree by more than 50 us and 2 % on: train/forward" in out
+
+
+def test_the_process_is_the_one_that_wrote_the_record(
+    tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded(tmp_path / "run", [4.0] * 3)
+    with ExportBuilder(export_path) as export:
+        for pid, forward in ((4241, 7000), (4242, 4000)):
+            export.range("iteration", 0, 10_000, pid=pid)
+            export.range("forward", 0, forward, pid=pid)
+
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 0
+    assert "DISAGREES" not in capsys.readouterr().out
+
+
+def test_a_run_that_the_export_is_not_of(tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = recorded(tmp_path / "run", [4.0] * 3)
+    with ExportBuilder(export_path) as export:
+        for pid in (1, 2):
+            export.range("iteration", 0, 10, pid=pid)
+
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 2
+    assert "written by process 4242, and the export has only [1, 2]" in capsys.readouterr().err
+
+
+def test_an_export_with_nothing_that_was_measured(
+    tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded(tmp_path / "run", [4.0] * 3)
+    with ExportBuilder(export_path) as export:
+        export.range("mine", 0, 10)
+
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 2
+    assert "has no range that was measured in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["nothing.sqlite"], [__file__], [__file__, "--run", "nowhere"]])
+def test_bad_input_is_one_line_and_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nsys", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("lightning-timing: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_names_cannot_break_the_table(export_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ExportBuilder(export_path) as export:
+        export.range("[red]\x1b[31m\nx[/red]", 0, 10)
+        export.range("x" * 100_000, 20, 30)
+
+    assert main(["nsys", str(export_path)]) == 0
+    out = capsys.readouterr().out
+    assert r"[red]\x1b[31m\nx[/red]" in out
+    assert "\x1b" not in out
+    assert len(out) < 2000
+
+
+def measured(p50_ms: float, count: int) -> MeasurementSummary:
+    nothing = dict.fromkeys(
+        ["total_s", "mean_s", "per_iteration_s", "std_s", "min_s", "max_s", "p95_s", "p99_s", "share"]
+    )
+    return MeasurementSummary(parent=None, count=count, p50_s=p50_ms / 1e3, **nothing)
+
+
+def test_warm_up_is_left_out_of_a_profile_of_the_whole_run(export_path: Path) -> None:
+    training(export_path, [9.0, 9.0, 9.0, 4.0, 4.0])
+    stages = {"train": StageSummary(iterations=2, warmup_iterations=3, measurements={"forward": measured(4.0, 2)})}
+    (process,) = read_export(export_path)
+
+    assert agreements(process, stages)["train", "forward"].nsys_s == pytest.approx(0.004)
+
+
+def test_a_profile_of_a_window_is_compared_whole(export_path: Path) -> None:
+    training(export_path, [5.0, 4.0, 3.0])
+    stages = {"train": StageSummary(iterations=90, warmup_iterations=10, measurements={"forward": measured(4.0, 90)})}
+    (process,) = read_export(export_path)
+
+    assert agreements(process, stages)["train", "forward"].nsys_s == pytest.approx(0.004)
+
+
+def test_a_phase_counts_without_the_phases_inside_it_and_a_users_range_with_them(export_path: Path) -> None:
+    with ExportBuilder(export_path) as export:
+        export.range("iteration", 0, 10_000)
+        export.range("backward", 0, 5_000)
+        export.range("callbacks/Hook", 1_000, 2_000)
+        export.range("mine", 6_000, 9_000)
+        export.range("logging", 7_000, 8_000)
+    names = ("iteration", "backward", "callbacks/Hook", "mine", "logging")
+    stages = {"train": StageSummary(1, 0, {name: measured(1.0, 1) for name in names})}
+    (process,) = read_export(export_path)
+
+    found = {name: round(agreement.nsys_s * 1e3) for (_, name), agreement in agreements(process, stages).items()}
+    assert found == {"iteration": 10, "backward": 4, "callbacks/Hook": 1, "mine": 3, "logging": 1}
+
+
+def test_several_ranges_are_added_up_where_the_stopwatch_has_one_sample_an_iteration(export_path: Path) -> None:
+    with ExportBuilder(export_path) as export:
+        export.range("iteration", 0, 10_000)
+        for start in (1_000, 3_000):
+            export.range("optimizer_step", start, start + 1_000)
+            export.range("matcher", start + 1_000, start + 1_500)
+    stages = {"train": StageSummary(1, 0, {"optimizer_step": measured(2.0, 1), "matcher": measured(0.5, 2)})}
+    (process,) = read_export(export_path)
+    found = agreements(process, stages)
+
+    assert found["train", "optimizer_step"].nsys_s == pytest.approx(0.002)
+    assert found["train", "matcher"].nsys_s == pytest.approx(0.0005)
+
+
+def test_what_one_of_them_has_not_measured_is_not_compared(export_path: Path) -> None:
+    training(export_path, [4.0])
+    never = MeasurementSummary(None, 0, None, None, None, None, None, None, None, None, None, None)
+    stages = {
+        "train": StageSummary(1, 0, {"forward": never, "backward": measured(1.0, 1)}),
+        "test": StageSummary(1, 0, {"forward": measured(1.0, 1)}),
+    }
+    (process,) = read_export(export_path)
+
+    assert agreements(process, stages) == {}
+
+
+@pytest.mark.parametrize(
+    ("nsys_us", "stopwatch_us", "agrees"),
+    [(150, 100, True), (151, 100, False), (49, 100, False), (10_190, 10_000, True), (9_790, 10_000, False)],
+)
+def test_the_tolerance_is_50_us_or_2_percent_whichever_is_more(
+    nsys_us: float, stopwatch_us: float, *, agrees: bool
+) -> None:
+    assert Agreement(nsys_us / 1e6, stopwatch_us / 1e6).agrees is agrees
