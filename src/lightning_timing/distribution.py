@@ -47,12 +47,12 @@ class Distribution:
     @property
     def min_ns(self) -> int | None:
         """The shortest, in nanoseconds; None where there is none."""
-        return min([*self.pending, self._min] if self._count else self.pending, default=None)
+        return min(self._extremes_so_far(self._min), default=None)
 
     @property
     def max_ns(self) -> int | None:
         """The longest, in nanoseconds; None where there is none."""
-        return max([*self.pending, self._max] if self._count else self.pending, default=None)
+        return max(self._extremes_so_far(self._max), default=None)
 
     @property
     def std_ns(self) -> float | None:
@@ -62,6 +62,9 @@ class Distribution:
             return None
         squares = self._squares + sum(map(mul, self.pending, self.pending))
         return math.sqrt((n * squares - self.total_ns**2) / (n * (n - 1)))
+
+    def _extremes_so_far(self, folded: int) -> list[int]:
+        return [*self.pending, folded] if self._count else self.pending
 
     def percentiles_ns(self, *percents: float) -> list[float] | None:
         """Percentiles, in nanoseconds; None where there is no duration.
@@ -87,8 +90,8 @@ class Distribution:
             return False
         pending, self.pending[:] = self.pending[:], []
         first = not self._count
-        self._min = min(pending) if first else min(self._min, min(pending))
-        self._max = max(pending) if first else max(self._max, max(pending))
+        self._min = min(pending if first else [self._min, *pending])
+        self._max = max(pending if first else [self._max, *pending])
         self._count += len(pending)
         self._total += sum(pending)
         self._squares += sum(map(mul, pending, pending))

@@ -20,4 +20,4 @@ class PresetError(TimingError):
 
 
 class BadInputError(TimingError):
-    """A file handed to the command line is missing, cut, foreign or of a newer schema. Said in one line, exit code 2."""
+    """A file handed to the command line is missing, cut, foreign or of a newer schema: one line, and exit code 2."""

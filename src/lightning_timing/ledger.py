@@ -137,7 +137,7 @@ class Ledger:
         """The innermost phase that was open at the given moment and is open still, and when it began.
 
         Returns:
-            Its name, None for the iteration itself, and its beginning in nanoseconds; None for both where there is none.
+            Its name, None for the iteration itself, and its beginning in nanoseconds; both None where there is none.
         """
         for frame in reversed(self.frames):
             if frame.begin <= begin_ns:

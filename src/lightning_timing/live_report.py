@@ -18,7 +18,9 @@ def live_report(figures: Figures) -> str:
         from lightning_timing.verdict import judge
 
         verdict = judge(figures.stages, figures.cpu_usage)
-        return render_summary(figures.stages, figures.one_time, figures.cpu_usage, verdict, color=sys.stdout.isatty())
+        return render_summary(
+            figures.stages, figures.one_time, figures.cpu_usage, verdict, color=getattr(sys.stdout, "isatty", bool)()
+        )
     except ImportError as error:
         warnings.warn(f"lightning_timing: the report cannot be printed: {error} (pip install rich)", stacklevel=2)
         return ""

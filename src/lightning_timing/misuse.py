@@ -40,5 +40,6 @@ class Misuse:
         if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(key)
             warnings.warn(
-                f"lightning_timing: {message}; its sample is dropped, and this name is not warned of again", stacklevel=4
+                f"lightning_timing: {message}; its sample is dropped, and this name is not warned of again",
+                stacklevel=4,
             )

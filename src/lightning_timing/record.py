@@ -211,7 +211,8 @@ class CpuUsage:
         measurement: The measurement.
         process_tree_percent: This process and its children (DataLoader workers).
         machine_percent: The whole machine, in percent of all of its cores (0 to 100).
-        share_of_allowed: The process tree's use as a share (0 to 1) of the cores this process may use (affinity, cgroup quota).
+        share_of_allowed: The process tree's use as a share (0 to 1) of the cores that this process may use (affinity,
+            cgroup quota).
     """
 
     measurement: str

@@ -123,8 +123,8 @@ class Recorder:
             self._deferred.on_iteration = on_iteration
 
     def begin_iteration(self) -> None:
-        """Opens an iteration. What was measured since the last one counts as outside of iterations."""
-        self.take_outside()
+        """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
+        self._hand_on_outside(self.stage.take_users_outside())
         if self.cpu.name == ITERATION and self.stage.warmup_left <= 0:
             self.cpu.begin()
         kept = self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
@@ -155,6 +155,7 @@ class Recorder:
             stage.phase(OTHER).append(balance.other_ns)
             stage.phase(ITERATION).append(balance.total_ns)
         self._recognise_compilation()
+        self._hand_on_outside(stage.take_between())
         left_open = self.user.spoil_open(self.measurements.values(), last_of_warmup=stage.warmup_left == 1)
         ns = stage.take(balance.total_ns, label.samples, label.skipped)
         measured = None if ns is None else MeasuredIteration(stage.stage, label, balance.begin_ns, ns, ledger.intervals)
@@ -222,32 +223,40 @@ class Recorder:
         if len(self._between.frames) == 1:
             self._between.drop()
 
-    def rename(self, phase: str) -> None:
-        """Gives the open phase's time to a part of it, such as `optimizer_step/1`."""
-        if self._ledger.frames:
-            self._ledger.frames[-1].measurement = self.stage.phase(phase)
-
     # ---- outside of iterations ----
 
     def take_outside(self) -> None:
-        """Counts what was measured while no iteration was open."""
-        taken = self.stage.take_outside()
+        """Counts the phases between the iterations, and what the user measured there."""
+        self._hand_on_outside(self.stage.take_between())
+        self._hand_on_outside(self.stage.take_users_outside())
+
+    def _hand_on_outside(self, taken: dict[str, list[int]]) -> None:
         if taken and self.on_outside is not None:
             now = self.clock()
             for name, samples in taken.items():
                 for ns in samples:
                     self.on_outside(MeasuredOutside(self.stage.stage, name, now, ns))
 
-    def begin_first_data_wait(self) -> None:
-        """The wait for an epoch's first batch begins."""
-        self._first_wait_begin = self._ledger.read()
+    def begin_first_data_wait(self, resumed: bool = False) -> None:
+        """The wait for an epoch's first batch begins.
+
+        Args:
+            resumed: Or rather, it was not over when `end_first_data_wait` was called.
+        """
+        if resumed:
+            self._first_wait().current.pop()
+        else:
+            self._first_wait_begin = self._ledger.read()
 
     def end_first_data_wait(self) -> None:
         """Counts the wait for an epoch's first batch. It lies outside the iterations, and is never warm-up."""
-        measurement = self.stage.between.get(FIRST_DATA_WAIT)
-        if measurement is None:
-            measurement = self.stage.between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
-        measurement.append(self._ledger.read() - self._first_wait_begin)
+        self._first_wait().append(self._ledger.read() - self._first_wait_begin)
+
+    def _first_wait(self) -> Measurement:
+        between = self.stage.between
+        if FIRST_DATA_WAIT not in between:
+            between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
+        return between[FIRST_DATA_WAIT]
 
     # ---- the user's measurements ----
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from lightning_timing.distribution import Distribution
@@ -120,21 +120,20 @@ class StageRecord:
         self._fold_one()
         return ns_by_name
 
-    def take_outside(self) -> dict[str, list[int]]:
-        """Counts what was measured while no iteration was open. Returns the samples, in nanoseconds, by name."""
-        taken = {m.name: m.take_current() for m in self.between.values() if m.current}
-        for measurement in self.between.values():
-            measurement.distribution.pending.extend(taken.get(measurement.name, ()))
-            measurement.distribution.fold_if_full()
-        for measurement in self.measurements.values():
-            if measurement.current:
-                samples = measurement.take_current()
-                measurement.inside = False
-                if self.warmup_left <= 0:
-                    taken[measurement.name] = samples
-                    measurement.distribution.pending.extend(samples)
-                    measurement.distribution.fold_if_full()
-        return taken
+    def take_between(self) -> dict[str, list[int]]:
+        """Counts the phases between iterations, warm-up or not. Returns the samples, in nanoseconds, by name."""
+        return _count(m for m in self.between.values() if m.current)
+
+    def take_users_outside(self) -> dict[str, list[int]]:
+        """Counts what the user measured while no iteration was open. Returns the samples as `take_between` does."""
+        taken = [m for m in self.measurements.values() if m.current]
+        if self.warmup_left > 0:
+            for measurement in taken:
+                measurement.take_current()
+            return {}
+        for measurement in taken:
+            measurement.inside = False
+        return _count(taken)
 
     def take_device_times(
         self, samples_ns: Mapping[str, list[int]], untimed: Mapping[str, int], ahead_ns: int | None
@@ -183,3 +182,12 @@ class StageRecord:
             skipped_batches=self.skipped_batches,
             host_ahead_s=None if ahead is None else ahead[0] / 1e9,
         )
+
+
+def _count(measurements: Iterable[Measurement]) -> dict[str, list[int]]:
+    taken = {}
+    for measurement in measurements:
+        taken[measurement.name] = measurement.take_current()
+        measurement.distribution.pending.extend(taken[measurement.name])
+        measurement.distribution.fold_if_full()
+    return taken

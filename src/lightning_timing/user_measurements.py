@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from threading import get_ident
+from typing import Any
 
 from lightning_timing.clocks import Clock
 from lightning_timing.cpu_choice import CpuChoice
@@ -34,7 +35,7 @@ class UserMeasurements:
         self,
         clock: Clock,
         before_reading: Callable[[], None] | None,
-        timer: DeviceTimer[object] | None,
+        timer: DeviceTimer[Any] | None,
         ledger: Ledger,
         cpu: CpuChoice,
         misuse: Misuse,

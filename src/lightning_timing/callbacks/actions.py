@@ -1,7 +1,7 @@
 """What Lightning's profiler actions mean: the only place that knows their names.
 
-Read from Lightning 2.4 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`, `[LightningModule]<class>.<hook>`
-and `[Strategy]<class>.<hook>`; the loops open `run_training_epoch`, start and stop `[<loop>].<prefix>_next` around each
+Read from Lightning 2.4 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`,
+`[LightningModule]<class>.<hook>` and `[Strategy]<class>.<hook>`; the loops open `run_training_epoch`, start and stop `[<loop>].<prefix>_next` around each
 fetch and `optimizer_step` around a step in manual optimization; the Trainer opens `save_checkpoint`.
 """
 
@@ -18,7 +18,6 @@ from lightning_timing.phases import (
     FORWARD,
     GRAD_CLIP,
     LR_SCHEDULER,
-    OPTIMIZER_STEP,
     PREDICT,
     SANITY_CHECK,
     TEST,
@@ -74,7 +73,7 @@ class Boundaries:
         if action.rpartition(".")[2] in _FETCHES:
             return machine.fetch_began, machine.fetch_ended
         if action == "optimizer_step":
-            return (lambda: machine.enter(OPTIMIZER_STEP)), (lambda: machine.leave(OPTIMIZER_STEP))
+            return machine.step_began, machine.step_ended
         return None, None
 
     def of_context(self, action: str) -> Edges | None:
@@ -115,11 +114,14 @@ class Boundaries:
         if hook == "configure_gradient_clipping":
             clips = self._trainer.gradient_clip_val is not None or _overrides(module, hook)
             return Edges(phase=GRAD_CLIP if clips else None, after=machine.gradients_ready)
-        phase = callback_phase(type(module).__name__) if _overrides(module, hook) and hook.startswith("on_") else None
+        is_a_hook = hook.startswith("on_") and not hook.endswith("_batch_transfer")
+        phase = callback_phase(type(module).__name__) if is_a_hook and _overrides(module, hook) else None
         if hook == "on_before_backward":
             return Edges(phase, after=machine.backward_announced)
         if hook == "on_after_backward":
             return Edges(phase, before=machine.backward_over)
+        if hook == "on_before_optimizer_step" and not module.automatic_optimization:
+            return Edges(phase, after=machine.gradients_ready)
         if hook in _BATCH_ENDS:
             return Edges(phase, after=machine.batch_completed)
         if hook in _EVALUATION_STARTS:

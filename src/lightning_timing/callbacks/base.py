@@ -67,7 +67,7 @@ class TimingCallback(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
         if self.enable and self._running is None:
-            with _contained(self.part, self.strict):
+            with contained(self.part, self.strict):
                 self._running = self.begin(trainer, pl_module, stage)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -83,7 +83,7 @@ class TimingCallback(Callback):
     def _finish(self, trainer: Any, status: Status) -> None:
         running, self._running = self._running, None
         if running is not None:
-            with _contained(self.part, self.strict):
+            with contained(self.part, self.strict):
                 self.end(trainer, running, status)
 
     @property
@@ -101,7 +101,7 @@ class TimingCallback(Callback):
         return {**vars(self), "_running": None}
 
 
-class _contained:  # noqa: N801  # reads as a word in a `with` statement
+class contained:  # noqa: N801  # reads as a word in a `with` statement
     """Keeps a failure of ours from ending the training: one warning instead, unless strict."""
 
     def __init__(self, part: str, strict: bool) -> None:

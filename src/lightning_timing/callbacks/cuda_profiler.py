@@ -82,7 +82,7 @@ class CaptureWindow:
             if self._num_steps is not None and self._steps >= self._start_step + self._num_steps:
                 self.close()
 
-    def begin_first_data_wait(self) -> None:
+    def begin_first_data_wait(self, resumed: bool) -> None:
         """Is no part of an iteration."""
 
     def end_first_data_wait(self) -> None:
@@ -95,9 +95,6 @@ class CaptureWindow:
         """Phases do not matter to it."""
 
     def leave(self, paused: bool) -> None:
-        """Phases do not matter to it."""
-
-    def rename(self, phase: str) -> None:
         """Phases do not matter to it."""
 
 

@@ -29,7 +29,7 @@ class RangeFollower:
         """Ranges get another category."""
         self._stage = stage
 
-    def begin_first_data_wait(self) -> None:
+    def begin_first_data_wait(self, resumed: bool) -> None:
         """A new loop over batches begins."""
         self._batch_idx = 0
         NVTX_RANGES.push_phase(FIRST_DATA_WAIT, self._stage, 0)
@@ -58,9 +58,6 @@ class RangeFollower:
     def leave(self, paused: bool) -> None:
         """Closes it."""
         NVTX_RANGES.pop_phase()
-
-    def rename(self, phase: str) -> None:
-        """Leaves the range as it is: the name of an open range cannot be changed."""
 
 
 class _Running(NamedTuple):

@@ -23,8 +23,8 @@ class PhaseFollower(Protocol):
     def begin_stage(self, stage: str) -> None:
         """What follows belongs to the given stage. No iteration is open."""
 
-    def begin_first_data_wait(self) -> None:
-        """The wait for the first batch of an epoch begins. No iteration is open."""
+    def begin_first_data_wait(self, resumed: bool) -> None:
+        """The wait for the first batch of an epoch begins, or (`resumed`) was not over yet. No iteration is open."""
 
     def end_first_data_wait(self) -> None:
         """The first batch is there."""
@@ -43,9 +43,6 @@ class PhaseFollower(Protocol):
 
     def leave(self, paused: bool) -> None:
         """The innermost phase ends, for good or to be continued by the next one of its name."""
-
-    def rename(self, phase: str) -> None:
-        """The innermost phase turns out to be a part of what it was entered as, such as `optimizer_step/1`."""
 
 
 class PhaseMachine:
@@ -73,7 +70,9 @@ class PhaseMachine:
         self._completed = False
         self._first_fetch = True
         self._waiting_first = False
+        self._after_first_fetch = False
         self._in_step = False
+        self._step_phase = OPTIMIZER_STEP
         self._step_seen = False
         self._backward_by_hooks = False
         self._asleep = False
@@ -162,7 +161,7 @@ class PhaseMachine:
         self._close_iteration(at_last=True)
         self._begin_stage(TRAIN)
         self._waiting_first = True
-        self._tell("begin_first_data_wait")
+        self._tell("begin_first_data_wait", False)
 
     def epoch_ended(self, succeeded: bool) -> None:
         """A training epoch is over."""
@@ -199,9 +198,16 @@ class PhaseMachine:
         """The loop asks for the next batch, or the step does, where it was handed the iterator."""
         if self._asleep:
             return
+        if FORWARD in self._open:
+            self.enter(DATA_WAIT)
+            return
+        if self._after_first_fetch and self._open == [BATCH_TRANSFER] and self._label is None:
+            # A loader without a length is asked for one batch more before the first one is used.
+            self._close_iteration(at_last=False)
+            self._waiting_first = True
+            self._tell("begin_first_data_wait", True)
+            return
         if self._open:
-            if FORWARD in self._open:
-                self.enter(DATA_WAIT)
             return
         self._close_iteration(at_last=False)
         if not self._first_fetch:
@@ -209,7 +215,7 @@ class PhaseMachine:
             self.enter(DATA_WAIT)
         elif not self._waiting_first:
             self._waiting_first = True
-            self._tell("begin_first_data_wait")
+            self._tell("begin_first_data_wait", False)
 
     def fetch_ended(self) -> None:
         """The loop has the next batch, or there is none."""
@@ -222,6 +228,7 @@ class PhaseMachine:
             self._first_fetch = self._waiting_first = False
             self._tell("end_first_data_wait", leaving=True)
             self._begin_iteration()
+            self._after_first_fetch = True
         else:
             self.leave(DATA_WAIT)
         self.enter(BATCH_TRANSFER)
@@ -259,7 +266,7 @@ class PhaseMachine:
 
     def _begin_iteration(self) -> None:
         self._in_iteration, self._label, self._completed = True, None, False
-        self._in_step = self._step_seen = self._backward_by_hooks = False
+        self._in_step = self._step_seen = self._backward_by_hooks = self._after_first_fetch = False
         self._tell("begin_iteration")
 
     def _close_iteration(self, at_last: bool) -> None:
@@ -282,35 +289,35 @@ class PhaseMachine:
     # ---- the optimizer ----
 
     def step_began(self) -> None:
-        """In automatic optimization the step opens, but its closure comes first."""
+        """An optimizer is asked to step, but its closure comes first."""
         if not self._asleep:
-            self._in_step, self._step_seen = True, False
+            self._in_step, self._step_phase, self._step_seen = True, OPTIMIZER_STEP, False
+
+    def step_identified(self, index: int) -> None:
+        """Of several optimizers it is the one of this index that steps."""
+        if self._in_step and not self._asleep:
+            self._step_phase = f"{OPTIMIZER_STEP}/{index}"
 
     def forward_begins(self) -> None:
         """The closure runs, perhaps not for the first time in this step: the optimizer's own work is interrupted."""
-        if self._in_step and not self._asleep and self._open and self._open[-1] == OPTIMIZER_STEP:
-            self.leave(OPTIMIZER_STEP, paused=True)
+        if self._in_step and not self._asleep and self._open and self._open[-1] == self._step_phase:
+            self.leave(self._step_phase, paused=True)
 
     def gradients_ready(self, succeeded: bool) -> None:
-        """Gradients are clipped, if they are: in automatic optimization the optimizer's own work is all that is left."""
+        """Nothing comes between the closure and the optimizer's own work any more: gradients are clipped, if at all."""
         if self._in_step and not self._asleep:
             self._step_seen = True
-            self.enter(OPTIMIZER_STEP)
+            self.enter(self._step_phase)
 
-    def step_ended(self, succeeded: bool) -> None:
-        """In automatic optimization the step is over."""
+    def step_ended(self, succeeded: bool = True) -> None:
+        """The step is over."""
         if self._asleep or not self._in_step:
             return
         self._in_step = False
         if not self._step_seen and succeeded and not self._open:
             # A model that overrides `optimizer_step` may bypass the clipping: all since the closure was the step.
-            self.enter(OPTIMIZER_STEP, since_last=True)
-        self.leave(OPTIMIZER_STEP)
-
-    def step_identified(self, index: int) -> None:
-        """In manual optimization it is the optimizer of this index that steps."""
-        if not self._asleep and self._open and self._open[-1] == OPTIMIZER_STEP:
-            self._tell("rename", f"{OPTIMIZER_STEP}/{index}")
+            self.enter(self._step_phase, since_last=True)
+        self.leave(self._step_phase)
 
     # ---- backward, where only hooks tell of it ----
 

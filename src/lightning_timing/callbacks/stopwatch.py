@@ -6,10 +6,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from lightning_timing.callbacks.base import failure_handler, is_timing_callback, warn_of_failure
+from lightning_timing.callbacks.base import contained, failure_handler, is_timing_callback, warn_of_failure
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.ranks import is_chosen, validated_ranks
@@ -134,7 +135,7 @@ class StopwatchCallback(PhaseCallback):
 
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
         """Takes part in a run on the chosen ranks."""
-        folder = run_dir(trainer) / self.folder
+        folder = self._free_folder(run_dir(trainer), trainer)
         if not is_chosen(trainer.global_rank, self.ranks):
             return None
         run = self._run_in(folder, trainer)
@@ -166,7 +167,15 @@ class StopwatchCallback(PhaseCallback):
             recorder.take_outside()
             figures = recorder.figures()
             running.files.close_segment(status, figures, overhead_of(recorder))
-            running.print(f"{STOPWATCH.render(figures)}Written to {running.files.folder}")
+            with contained("the printed report", self.strict):
+                running.print(f"{STOPWATCH.render(figures)}Written to {running.files.folder}")
+
+    def _free_folder(self, directory: Path, trainer: Any) -> Path:
+        """The folder in the run dir; with a number behind it where another callback in the Trainer writes to it."""
+        others = (c for c in trainer.callbacks if isinstance(c, StopwatchCallback) and c is not self)
+        taken = {c._running.files.folder for c in others if c._running is not None}
+        names = chain([self.folder], (f"{self.folder}-{n}" for n in count(2)))
+        return next(directory / name for name in names if directory / name not in taken)
 
     def _run_in(self, folder: Path, trainer: Any) -> _Run:
         """The run that this call of the Trainer continues, or a new one."""
@@ -199,7 +208,8 @@ class StopwatchCallback(PhaseCallback):
         def take(iteration: MeasuredIteration) -> None:
             write(iteration)
             if print_if_due is not None:
-                print_if_due()
+                with contained("the printed report", self.strict):
+                    print_if_due()
 
         return take
 
