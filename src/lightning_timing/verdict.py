@@ -165,7 +165,8 @@ def _by_heaviest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuU
 def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: MeasurementSummary) -> Verdict | None:
     if not iteration.p50_s or iteration.p95_s is None or iteration.p95_s < UNEVEN_RATIO * iteration.p50_s:
         return None
-    phase = max((phase for phase in PHASES if phase in measurements), key=lambda phase: _spread(measurements[phase]))
+    present = [phase for phase in PHASES if phase in measurements]
+    phase = max(present, key=lambda phase: _spread(measurements[phase]), default=OTHER)
     return Verdict(
         UNEVEN_STEPS,
         f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more; "

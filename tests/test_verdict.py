@@ -1,0 +1,164 @@
+"""The verdict: each rule, its thresholds, and which rule comes first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from figures import device, measurement, not_measured, stage
+
+from lightning_timing import verdict
+from lightning_timing.phases import BACKWARD, DATA_WAIT, FORWARD, ITERATION
+from lightning_timing.record import CpuUsage, StageSummary
+from lightning_timing.verdict import HEAVY_SHARES, MIN_ITERATIONS, judge, judge_stage
+
+
+def name_of(figures: StageSummary) -> str | None:
+    found = judge_stage(figures)
+    return None if found is None else found.name
+
+
+@pytest.mark.parametrize(
+    ("phase", "name"),
+    [
+        ("data_wait", "input-bound"),
+        ("batch_transfer", "transfer-bound"),
+        ("logging", "logging-heavy"),
+        ("checkpoint", "checkpoint-heavy"),
+        ("callbacks", "callback-heavy"),
+    ],
+)
+def test_a_heavy_phase_is_named_from_its_threshold_on(phase: str, name: str) -> None:
+    threshold = HEAVY_SHARES[phase].threshold
+
+    at = judge_stage(stage(**{phase: threshold, "forward": 1 - threshold}))
+    below = judge_stage(stage(**{phase: threshold - 0.001, "forward": 1.001 - threshold}))
+
+    assert at is not None
+    assert at.name == name
+    assert at.evidence == f"{phase} takes {100 * threshold:.0f} % of the iterations' time"
+    assert at.advice
+    assert below is not None
+    assert below.name == "compute-bound"
+
+
+def test_the_heaviest_of_several_is_named() -> None:
+    assert name_of(stage(data_wait=0.25, checkpoint=0.3, forward=0.45)) == "checkpoint-heavy"
+
+
+def test_the_models_own_work_is_compute() -> None:
+    found = judge_stage(stage(forward=0.3, backward=0.45, optimizer_step=0.1, other=0.15))
+
+    assert found is not None
+    assert found.name == "compute-bound"
+    assert found.evidence == "the model's own work takes 85 % of the iterations' time, backward 45 %"
+    assert "backward" in found.advice
+
+
+def test_nothing_stands_out() -> None:
+    found = judge_stage(stage(forward=0.5, data_wait=0.1, other=0.4))
+
+    assert found is not None
+    assert found.name == "other"
+    assert found.evidence == "no phase stands out: the model's own work takes 50 %, what no phase claims 40 %"
+
+
+def test_uneven_steps_name_the_phase_that_varies() -> None:
+    even = stage(forward=0.5, backward=0.5)
+    varied = {
+        ITERATION: replace(even.measurements[ITERATION], p95_s=0.015),
+        BACKWARD: replace(even.measurements[BACKWARD], p95_s=0.010),
+    }
+    found = judge_stage(replace(even, measurements={**even.measurements, **varied}))
+
+    assert found is not None
+    assert found.name == "uneven steps"
+    assert found.evidence == "one iteration in 20 takes 1.5 times the median or more; backward varies most"
+
+
+def test_a_heavy_phase_goes_before_unevenness() -> None:
+    waiting = stage(data_wait=0.5, forward=0.5)
+    iteration = replace(waiting.measurements[ITERATION], p95_s=1.0)
+
+    assert name_of(replace(waiting, measurements={**waiting.measurements, ITERATION: iteration})) == "input-bound"
+
+
+def test_a_busy_device_goes_before_the_hosts_waits() -> None:
+    waiting = stage(data_wait=0.4, forward=0.3, backward=0.3)
+    timed = {
+        FORWARD: replace(waiting.measurements[FORWARD], device=device(0.3, 100)),
+        BACKWARD: replace(waiting.measurements[BACKWARD], device=device(0.5, 100)),
+    }
+    busy = replace(waiting, measurements={**waiting.measurements, **timed})
+    found = judge_stage(busy)
+
+    assert found is not None
+    assert found.name == "compute-bound"
+    assert found.evidence == "the device is busy for 80 % of the time"
+
+
+def test_an_idle_device_changes_nothing() -> None:
+    waiting = stage(data_wait=0.4, forward=0.6)
+    forward = replace(waiting.measurements[FORWARD], device=device(0.5, 100))
+
+    assert name_of(replace(waiting, measurements={**waiting.measurements, FORWARD: forward})) == "input-bound"
+
+
+def test_busy_cores_change_the_advice() -> None:
+    waiting = {"train": stage(data_wait=0.4, forward=0.6)}
+
+    with_cores = judge(waiting, CpuUsage("iteration", 100.0, 50.0, 0.5))
+    without_cores = judge(waiting, CpuUsage("iteration", 190.0, 95.0, 0.95))
+
+    assert with_cores == judge(waiting) == judge(waiting, CpuUsage("iteration", None, None, None))
+    assert with_cores is not None
+    assert "num_workers" in with_cores.advice
+    assert without_cores is not None
+    assert without_cores.name == "input-bound"
+    assert without_cores.evidence.endswith("with 95 % of the allowed cores in use")
+    assert "num_workers" not in without_cores.advice
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        stage(iterations=MIN_ITERATIONS - 1, forward=1.0),
+        stage(forward=0.0),
+        StageSummary(iterations=100, warmup_iterations=0, measurements={}),
+        StageSummary(iterations=100, warmup_iterations=0, measurements={ITERATION: not_measured(None)}),
+    ],
+)
+def test_too_little_to_judge_by(figures: StageSummary) -> None:
+    assert judge_stage(figures) is None
+    assert judge({"train": figures}) is None
+
+
+def test_phases_that_were_not_measured_do_no_harm() -> None:
+    assert name_of(stage(forward=1.0, extra={DATA_WAIT: not_measured()})) == "compute-bound"
+
+
+def test_only_an_iteration_is_measured() -> None:
+    whole = measurement(1.0, whole_s=1.0, iterations=100, parent=None, p95_s=1.0)
+
+    assert name_of(StageSummary(100, 0, {ITERATION: whole})) == "uneven steps"
+
+
+def test_training_goes_before_evaluation_where_it_has_enough() -> None:
+    waiting, computing = stage(data_wait=0.9, forward=0.1), stage(forward=1.0)
+    short = stage(iterations=3, forward=1.0)
+
+    assert judge({"validate": computing, "train": waiting}) == judge_stage(waiting)
+    assert judge({"validate": computing, "train": short}) == judge_stage(computing)
+    assert judge({}) is None
+
+
+def test_the_documentation_states_every_verdict_and_threshold() -> None:
+    text = verdict.__doc__ or ""
+    names = [
+        value for key, value in vars(verdict).items() if key.isupper() and isinstance(value, str) and key != "OTHER"
+    ]
+    assert names
+
+    for name in (*(heavy.name for heavy in HEAVY_SHARES.values()), "compute-bound", "uneven steps", "other"):
+        assert re.search(f"`{name}`", text)
