@@ -117,10 +117,12 @@ def test_of_two_intervals_that_coincide_the_one_that_ended_last_encloses_the_oth
     assert self_ns(events) == {"iteration 0": 0, "optimizer_step": 0, "forward": 10}
 
 
-def test_the_parts_of_callbacks_lie_inside_it(tmp_path: Path) -> None:
-    ns = {**phases(callbacks=5, forward=3), "callbacks/A": 2, "callbacks/B": 3}
+@pytest.mark.parametrize("phase", ["callbacks", "optimizer_step"])
+def test_the_parts_of_a_phase_lie_inside_it(tmp_path: Path, phase: str) -> None:
+    ns = {**phases(**{phase: 5}, forward=3), f"{phase}/A": 2, f"{phase}/B": 3}
     events = trace_of(tmp_path, [header(), row(0, ns, start_ns=0)])
-    assert self_ns(events) == {"iteration 0": 0, "forward": 3, "callbacks": 0, "callbacks/A": 2, "callbacks/B": 3}
+    assert self_ns(events) == {"iteration 0": 0, "forward": 3, phase: 0, f"{phase}/A": 2, f"{phase}/B": 3}
+    assert {event["tid"] for event in events} == {0}
 
 
 def test_kept_parts_of_callbacks_are_drawn_without_their_sum(tmp_path: Path) -> None:
@@ -172,6 +174,15 @@ def test_what_fits_on_no_track_is_named_in_its_iteration(tmp_path: Path) -> None
     assert not_drawn
     assert drawn | set(not_drawn) == {"iteration 0", "forward"} | {f"worker {i}" for i in range(20)}
     assert drawn.isdisjoint(not_drawn)
+
+
+def test_what_a_kept_interval_lay_in_holds_for_later_iterations_too(tmp_path: Path) -> None:
+    ns = {**phases(data_wait=5, forward=100), "matcher": 60}
+    kept = row(0, ns, start_ns=0, intervals=[("data_wait", 0, 5), ("matcher", 20, 80), ("forward", 5, 105)])
+    events = trace_of(tmp_path, [header(), kept, row(1, ns, start_ns=200)])
+    exact, later = named(events, "matcher")
+    assert (span_ns(exact)[1] - span_ns(exact)[0], exact["args"]) == (60, {})
+    assert (exact["tid"], later["tid"], later["args"]) == (0, 0, {"approximate": True})
 
 
 def test_without_a_summary_the_users_measurements_lie_beside_the_phases(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import CALLBACKS, ITERATION, OTHER, PHASES, TRAIN
+from lightning_timing.phases import ITERATION, OTHER, PHASES, TRAIN
 from lightning_timing.record import IterationRow, OutsideRow, RunSummary, SegmentHeader
 from lightning_timing.record_lines import read_lines
 from lightning_timing.reporting.trace_layout import MAX_LANES, Lane, Lanes, Nesting, Slot, host_slots
@@ -38,12 +38,14 @@ class TraceSource:
         header: The header of the newest segment.
         offset_ns: The wall clock less the monotonic clock, in nanoseconds, by segment.
         opened_ns: When the first segment was opened, on the wall clock, in nanoseconds since 1970-01-01 UTC.
+        parents: The enclosing measurement of each one that was seen inside another, by stage.
     """
 
     path: Path
     header: SegmentHeader
     offset_ns: Mapping[str, int]
     opened_ns: int
+    parents: Mapping[str, Mapping[str, str]]
 
     @classmethod
     def of(cls, record: RankRecord) -> TraceSource:
@@ -55,7 +57,8 @@ class TraceSource:
             header.segment: by_process.setdefault((header.host, header.pid), header.unix_ns - header.monotonic_ns)
             for header in record.segments
         }
-        return cls(record.path, record.header, offset_ns, record.segments[0].unix_ns)
+        parents = {stage: series.parents for stage, series in record.stages.items()}
+        return cls(record.path, record.header, offset_ns, record.segments[0].unix_ns, parents)
 
 
 def trace_json(sources: Sequence[TraceSource], summary: RunSummary | None) -> Iterator[bytes]:
@@ -64,7 +67,7 @@ def trace_json(sources: Sequence[TraceSource], summary: RunSummary | None) -> It
     Args:
         sources: The ranks to draw, at least one, on one time axis through their clock pairings. It starts where the
             first of them was opened.
-        summary: Tells which measurement lies in which; without it the user's measurements are drawn beside the phases.
+        summary: Tells which measurement lies in which, where no interval shows it.
 
     Raises:
         BadInputError: A file is no longer what it was, or holds an interval of negative length.
@@ -72,7 +75,8 @@ def trace_json(sources: Sequence[TraceSource], summary: RunSummary | None) -> It
     origin_ns = min(source.opened_ns for source in sources)
     stages = {} if summary is None else summary.stages
     parents = {
-        stage: {name: figures.parent for name, figures in found.measurements.items()} for stage, found in stages.items()
+        stage: {name: figures.parent for name, figures in found.measurements.items() if figures.parent is not None}
+        for stage, found in stages.items()
     }
     encode = msgspec.json.Encoder().encode
     separator = b"\n"
@@ -88,7 +92,7 @@ def trace_json(sources: Sequence[TraceSource], summary: RunSummary | None) -> It
 class _RankTrace:
     """The events of one rank, line by line."""
 
-    def __init__(self, source: TraceSource, origin_ns: int, parents: Mapping[str, Mapping[str, str | None]]) -> None:
+    def __init__(self, source: TraceSource, origin_ns: int, parents: Mapping[str, Mapping[str, str]]) -> None:
         self._source = source
         self._rank = source.header.rank
         self._origin_ns = origin_ns
@@ -125,7 +129,7 @@ class _RankTrace:
         ]
 
     def _iteration(self, row: IterationRow, start: int) -> list[Event]:
-        nesting = self._nestings.setdefault(row.stage, Nesting(self._parents.get(row.stage, {})))
+        nesting = self._nesting(row.stage)
         not_drawn: list[str] = []
         args = {
             "stage": row.stage,
@@ -149,6 +153,11 @@ class _RankTrace:
         if row.device_ns is not None:
             events += self._device(row.device_ns, nesting, start)
         return events
+
+    def _nesting(self, stage: str) -> Nesting:
+        if stage not in self._nestings:
+            self._nestings[stage] = Nesting({**self._source.parents.get(stage, {}), **self._parents.get(stage, {})})
+        return self._nestings[stage]
 
     def _next_label(self, stage: str) -> str:
         number = self._numbers[stage]
@@ -174,7 +183,7 @@ class _RankTrace:
         return [] if lane is None else [self._complete(row.name, "outside", lane, slot, start, args)]
 
     def _measurement(self, slot: Slot, track: int, start: int) -> Event:
-        is_phase = slot.name in PHASES or slot.name.startswith(f"{CALLBACKS}/")
+        is_phase = slot.name.partition("/")[0] in PHASES
         args = {"approximate": True} if slot.is_approximate else {}
         return self._complete(slot.name, "phase" if is_phase else "measurement", track, slot, start, args)
 

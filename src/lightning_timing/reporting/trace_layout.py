@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from lightning_timing.phases import CALLBACKS, ITERATION, OTHER, PHASES
+from lightning_timing.phases import ITERATION, OTHER, PHASES
 
 MAX_LANES: Final = 8
 """Tracks of a rank for intervals that overlap without nesting, as those of several threads do."""
@@ -37,7 +37,7 @@ class Nesting:
         parents: The enclosing measurement of each one, as in a summary; phases need not be there.
     """
 
-    def __init__(self, parents: Mapping[str, str | None]) -> None:
+    def __init__(self, parents: Mapping[str, str]) -> None:
         self._parents = parents
         self._places: dict[str, tuple[int, int]] = {}
 
@@ -45,7 +45,8 @@ class Nesting:
         """The measurement that encloses `name`; None where there is none, or none is known."""
         if name in PHASES:
             return ITERATION
-        return CALLBACKS if name.startswith(f"{CALLBACKS}/") else self._parents.get(name)
+        group, _, part = name.partition("/")
+        return group if part and group in PHASES else self._parents.get(name)
 
     def place(self, name: str) -> tuple[int, int]:
         """Sorts parents before their children, and phases in the order of the loop."""
