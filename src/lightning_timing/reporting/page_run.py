@@ -1,0 +1,129 @@
+"""The parts of a page about the whole run: what it was, what its figures say, and what it ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lightning_timing.phases import ITERATION
+from lightning_timing.reporting.markup import Markup, tag
+from lightning_timing.reporting.page_parts import card, meter, values_table
+from lightning_timing.reporting.run import REBUILT
+from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
+
+if TYPE_CHECKING:
+    from lightning_timing.record import CpuUsage, StageSummary
+    from lightning_timing.run_report import RunReport
+    from lightning_timing.verdict import Verdict
+
+_LONGEST_PATH: Final = 400
+_LONGEST_TEXT: Final = 1000
+_MAX_NESTING: Final = 3
+_MAX_LIST: Final = 20
+_ACCENT: Final = "var(--accent)"
+
+
+def heading(report: RunReport) -> Markup:
+    """Which run it is, and how it ended."""
+    status = report.status or "killed, or still running"
+    of_ranks = f"figures of rank {report.rank} of {report.world_size:,}" if report.world_size > 1 else ""
+    return tag(
+        "header",
+        tag(
+            "div",
+            tag("h1", "Where the time goes"),
+            tag("p", tag("bdi", printable(str(report.path), _LONGEST_PATH)), class_="path"),
+            *((tag("p", of_ranks, class_="path"),) if of_ranks else ()),
+        ),
+        tag("span", status, class_=f"status {report.status or 'killed'}"),
+        class_="top",
+    )
+
+
+def notes(report: RunReport) -> list[Markup]:
+    """What the reader must know of gaps in the record."""
+    lines = [printable(problem, _LONGEST_TEXT) for problem in report.problems]
+    if report.source == "rows":
+        lines.insert(0, REBUILT)
+    return [tag("section", *(tag("p", line) for line in lines), class_="card warning")] if lines else []
+
+
+def verdict_card(verdict: Verdict | None) -> Markup:
+    """What limits the run, why that is said, and what to try."""
+    if verdict is None:
+        return tag("section", tag("p", "Too few iterations for a verdict."), class_="card verdict")
+    return tag(
+        "section",
+        tag("strong", verdict.name.capitalize()),
+        tag("p", f"{verdict.evidence}."),
+        tag("p", tag("b", "Next: "), f"{verdict.advice}."),
+        class_="card verdict",
+    )
+
+
+def tiles(stage: StageSummary) -> list[Markup]:
+    """The figures of a stage that are asked for first; none where no iteration was measured."""
+    iteration = stage.measurements.get(ITERATION)
+    if iteration is None or not stage.iterations:
+        return [tag("p", f"Only warm-up: {plural(stage.warmup_iterations, 'iteration')}.")]
+    found = {"median iteration": seconds(iteration.p50_s), "95th percentile": seconds(iteration.p95_s)}
+    for count, things in ((stage.iterations, "iterations"), (stage.samples, "samples")):
+        if count is not None:
+            value, _, unit = rate(count, iteration.total_s, things).partition(" ")
+            found[unit] = value
+    found[f"iterations (warm-up: {stage.warmup_iterations:,})"] = f"{stage.iterations:,}"
+    if stage.skipped_batches:
+        found["batches skipped"] = f"{stage.skipped_batches:,}"
+    tiles = (tag("div", tag("b", value), tag("span", what), class_="tile") for what, value in found.items())
+    return [tag("div", *tiles, class_="tiles")]
+
+
+def run_cards(report: RunReport) -> Markup:
+    """CPU usage, one-time measurements, and what the run ran on."""
+    cards = []
+    if report.cpu_usage is not None:
+        cards.append(_cpu_card(report.cpu_usage))
+    if report.one_time:
+        times = {name: "running" if time_s is None else seconds(time_s) for name, time_s in report.one_time.items()}
+        cards.append(card("One-time measurements", "", values_table(times)))
+    settings = dict(_flat(report.settings))
+    if report.timing_overhead is not None:
+        cost, share = report.timing_overhead.get("seconds"), report.timing_overhead.get("share")
+        settings["cost of the timing itself"] = f"{seconds(cost)} ({percent(share)})"
+    cards.append(card("Environment", "", values_table(dict(_flat(report.environment)))))
+    cards.append(card("Settings", "", values_table(settings)))
+    return tag("div", *cards, class_="pair")
+
+
+def _cpu_card(usage: CpuUsage) -> Markup:
+    shares = {
+        "of the cores that this process may use": usage.share_of_allowed,
+        "of the whole machine": None if usage.machine_percent is None else usage.machine_percent / 100,
+    }
+    cores = usage.process_tree_percent
+    return card(
+        "CPU usage",
+        f"During {printable(usage.measurement)}, by this process and its children, DataLoader workers included.",
+        tag("p", tag("b", UNKNOWN if cores is None else f"{cores / 100:.2f}"), " cores busy"),
+        *(
+            tag("div", tag("p", tag("b", percent(share)), f" {what}"), meter(share or 0.0, _ACCENT))
+            for what, share in shares.items()
+        ),
+    )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Nested values as dotted names with text."""
+    for name, value in values.items():
+        if isinstance(value, dict) and depth < _MAX_NESTING:
+            yield from _flat(value, f"{prefix}{name}.", depth + 1)
+        elif isinstance(value, list):
+            yield f"{prefix}{name}", ", ".join(map(_shown, value[:_MAX_LIST]))
+        else:
+            yield f"{prefix}{name}", _shown(value)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict | list):
+        return "..."
+    return UNKNOWN if value is None else str(value)

@@ -1,0 +1,149 @@
+"""The parts of a page about one stage: shares, the slowest iterations, the tree and the ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.phases import PHASES
+from lightning_timing.reporting.markup import Markup, join, tag
+from lightning_timing.reporting.page_parts import (
+    NUMBER,
+    TEXT,
+    card,
+    measurement_name,
+    meter,
+    stacked_bar,
+    table,
+)
+from lightning_timing.reporting.palette import phase_color
+from lightning_timing.reporting.run import culprit_line
+from lightning_timing.reporting.slowest import SlowIteration, slowest_iterations
+from lightning_timing.reporting.tree import TreeNode, tree
+from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
+
+if TYPE_CHECKING:
+    from lightning_timing.rank_comparison import RankComparison
+    from lightning_timing.record import StageSummary
+    from lightning_timing.record_series import StageSeries
+
+MAX_TREE_ROWS: Final = 300
+_LONGEST_REASON: Final = 200
+
+_SLOWEST_COLUMNS: Final = (
+    ("iteration", NUMBER),
+    ("epoch", NUMBER),
+    ("batch", NUMBER),
+    ("step", NUMBER),
+    ("time", NUMBER),
+    ("against the median", NUMBER),
+    ("phases", TEXT),
+    ("what was unusual", TEXT),
+)
+_TREE_COLUMNS: Final = (
+    ("measurement", TEXT),
+    ("", TEXT),
+    ("share", NUMBER),
+    ("per iteration", NUMBER),
+    ("mean", NUMBER),
+    ("p50", NUMBER),
+    ("p95", NUMBER),
+    ("p99", NUMBER),
+    ("max", NUMBER),
+    ("count", NUMBER),
+)
+_DEVICE_COLUMNS: Final = (("device mean", NUMBER), ("device p50", NUMBER), ("device p95", NUMBER))
+
+
+def share_card(stage: StageSummary) -> Markup:
+    """The mean iteration as one bar of its phases."""
+    found = {name: stage.measurements[name] for name in PHASES if name in stage.measurements}
+    keys = (
+        tag(
+            "span",
+            tag("i", class_="swatch", style=f"background:{phase_color(name)}"),
+            f"{name} ",
+            tag("b", percent(figures.share)),
+            class_="key",
+        )
+        for name, figures in found.items()
+        if figures.count
+    )
+    return card(
+        "The mean iteration",
+        "From left to right in the order of the loop.",
+        stacked_bar({name: figures.per_iteration_s or 0.0 for name, figures in found.items()}, "tall"),
+        tag("div", *keys, class_="keys"),
+    )
+
+
+def slowest_card(series: StageSeries) -> Markup:
+    """The slowest iterations and what set them apart."""
+    found = slowest_iterations(series)
+    longest_s = found[0].time_s
+    return card(
+        "The slowest iterations",
+        "Numbered from 0, without warm-up, as in the charts and in a trace.",
+        table(_SLOWEST_COLUMNS, (_slow_row(iteration, longest_s) for iteration in found)),
+    )
+
+
+def _slow_row(iteration: SlowIteration, longest_s: float) -> tuple[str, ...]:
+    width = 100 * iteration.time_s / longest_s if longest_s else 0.0
+    bar = tag("div", stacked_bar(iteration.phases_s, "thin"), style=f"width:{width:.2f}%")
+    return (
+        f"{iteration.number:,}",
+        f"{iteration.epoch:,}",
+        f"{iteration.batch_idx:,}",
+        f"{iteration.global_step:,}",
+        seconds(iteration.time_s),
+        f"{iteration.times_median:,.2f} x",
+        tag("div", bar, class_="scale"),
+        join(tag("div", printable(reason, _LONGEST_REASON)) for reason in iteration.unusual) or "nothing",
+    )
+
+
+def tree_card(stage: StageSummary) -> Markup:
+    """All measurements of a stage as a tree."""
+    nodes = [node for node in tree(stage.measurements) if node.measurement.count]
+    with_device = any(node.measurement.device is not None for node in nodes)
+    hidden = nodes[MAX_TREE_ROWS:]
+    return card(
+        "All measurements",
+        "Host time; mean to max are per interval, and per iteration is the total over all iterations by their number.",
+        table(
+            _TREE_COLUMNS + _DEVICE_COLUMNS if with_device else _TREE_COLUMNS,
+            (_tree_row(node, with_device) for node in nodes[:MAX_TREE_ROWS]),
+        ),
+        *((tag("p", f"and {plural(len(hidden), 'measurement')} more", class_="note"),) if hidden else ()),
+    )
+
+
+def _tree_row(node: TreeNode, with_device: bool) -> tuple[str, ...]:
+    figures, device = node.measurement, node.measurement.device
+    times = (figures.per_iteration_s, figures.mean_s, figures.p50_s, figures.p95_s, figures.p99_s, figures.max_s)
+    cells = (
+        measurement_name(node.name, node.label, node.depth),
+        "" if figures.share is None else meter(figures.share, phase_color(node.name)),
+        percent(figures.share),
+        *map(seconds, times),
+        f"{figures.count:,}",
+    )
+    if not with_device:
+        return cells
+    on_device = (UNKNOWN,) * 3 if device is None else map(seconds, (device.mean_s, device.p50_s, device.p95_s))
+    return (*cells, *on_device)
+
+
+def ranks_card(comparison: RankComparison, chart: Markup) -> Markup:
+    """How the ranks compare, and which one the others wait for.
+
+    Args:
+        comparison: The ranks.
+        chart: The place of their chart.
+    """
+    return card(
+        f"{comparison.ranks:,} ranks",
+        "From the fastest rank's mean to the slowest's, with a mark at the median rank.",
+        tag("p", culprit_line(comparison.culprit), class_="finding"),
+        chart,
+    )
