@@ -1,8 +1,9 @@
 """What Lightning's profiler actions mean: the only place that knows their names.
 
 Read from Lightning 2.4 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`,
-`[LightningModule]<class>.<hook>` and `[Strategy]<class>.<hook>`; the loops open `run_training_epoch`, start and stop `[<loop>].<prefix>_next` around each
-fetch and `optimizer_step` around a step in manual optimization; the Trainer opens `save_checkpoint`.
+`[LightningModule]<class>.<hook>` and `[Strategy]<class>.<hook>`; the loops open `run_training_epoch`, start and stop
+`[<loop>].<prefix>_next` around each fetch and `optimizer_step` around a step in manual optimization; the Trainer opens
+`save_checkpoint`.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class PhaseMachine:
         for follower in self._leaving_order if leaving else self._followers:
             try:
                 getattr(follower, notice)(*args)
-            except Exception as error:  # noqa: BLE001  # whatever fails in here must not end a training
+            except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
                 self._failed(follower, error)
 
     # ---- phases ----
@@ -120,7 +120,7 @@ class PhaseMachine:
         for follower in self._followers:
             try:
                 follower.enter(phase, since_last)
-            except Exception as error:  # noqa: BLE001  # whatever fails in here must not end a training
+            except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
                 self._failed(follower, error)
 
     def leave(self, phase: str, paused: bool = False) -> None:
@@ -137,7 +137,7 @@ class PhaseMachine:
             for follower in self._leaving_order:
                 try:
                     follower.leave(paused)
-                except Exception as error:  # noqa: BLE001  # whatever fails in here must not end a training
+                except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
                     self._failed(follower, error)
             if innermost == phase:
                 return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from lightning_timing.callbacks.base import contained, failure_handler, is_timing_callback, warn_of_failure
+from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.ranks import is_chosen, validated_ranks
@@ -51,6 +52,7 @@ class _Running(NamedTuple):
         recorder: The run's recorder.
         files: The run's files.
         has_stopwatch: Whether the singleton works with this recorder.
+        metrics: Collects what goes to the loggers; None: nothing does.
         print: Prints a report, through the progress bar.
     """
 
@@ -58,6 +60,7 @@ class _Running(NamedTuple):
     recorder: Recorder
     files: RunFiles
     has_stopwatch: bool
+    metrics: MetricsLog | None
     print: Callable[[str], None]
 
 
@@ -149,7 +152,8 @@ class StopwatchCallback(PhaseCallback):
                 trainer, entry_point, run.recorder, is_ours=is_timing_callback, on_failure=failure_handler(self.strict)
             )
             undo.pop_all()
-        running = _Running(machine, run.recorder, run.files, has_stopwatch, pl_module.print)
+        metrics = MetricsLog() if self.log_to_logger else None
+        running = _Running(machine, run.recorder, run.files, has_stopwatch, metrics, pl_module.print)
         run.recorder.hand_on_to(self._take_iteration(running))
         run.recorder.on_outside = run.files.write_outside
         if self.cpu_usage_meas_name is not None:
@@ -207,11 +211,21 @@ class StopwatchCallback(PhaseCallback):
 
         def take(iteration: MeasuredIteration) -> None:
             write(iteration)
+            if running.metrics is not None:
+                running.metrics.take(iteration)
             if print_if_due is not None:
                 with contained("the printed report", self.strict):
                     print_if_due()
 
         return take
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Logs the phases, if that was asked for and it is time."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        running: _Running | None = self._running
+        if running is not None and running.metrics is not None:
+            with contained("logging the phases", self.strict):
+                running.metrics.log_if_due(trainer, pl_module)
 
     def _on_storage_failure(self, reason: str) -> None:
         warn_of_failure("the record", reason)

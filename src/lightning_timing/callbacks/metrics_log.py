@@ -1,0 +1,41 @@
+"""`timing/<phase>` for the Trainer's loggers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from lightning_timing.phases import ITERATION, PHASES, TRAIN
+from lightning_timing.recording import MeasuredIteration
+
+_LOGGED = frozenset((ITERATION, *PHASES))
+
+
+class MetricsLog:
+    """Means per training iteration since they were last logged, in seconds.
+
+    They go through the module's own `log_dict`, so that they share the Trainer's step axis and its log interval with
+    the user's metrics, and no logger is called once more.
+    """
+
+    def __init__(self) -> None:
+        self._total_ns: defaultdict[str, int] = defaultdict(int)
+        self._iterations = 0
+
+    def take(self, iteration: MeasuredIteration) -> None:
+        """Adds an iteration."""
+        if iteration.stage == TRAIN:
+            self._iterations += 1
+            for name, ns in iteration.ns.items():
+                if name in _LOGGED:
+                    self._total_ns[name] += ns
+
+    def log_if_due(self, trainer: Any, pl_module: Any) -> None:
+        """Logs at the batches at which the Trainer writes its metrics. To be called in `on_train_batch_end`."""
+        # Private, since nothing public says when: `global_step` does not count as the log interval does.
+        if not self._iterations or not trainer._logger_connector.should_update_logs:
+            return
+        means = {f"timing/{name}": total / self._iterations / 1e9 for name, total in self._total_ns.items()}
+        pl_module.log_dict(means, on_step=True, on_epoch=False)
+        self._total_ns.clear()
+        self._iterations = 0
