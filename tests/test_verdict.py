@@ -153,12 +153,7 @@ def test_training_goes_before_evaluation_where_it_has_enough() -> None:
     assert judge({}) is None
 
 
-def test_the_documentation_states_every_verdict_and_threshold() -> None:
+def test_the_documentation_states_every_verdict() -> None:
     text = verdict.__doc__ or ""
-    names = [
-        value for key, value in vars(verdict).items() if key.isupper() and isinstance(value, str) and key != "OTHER"
-    ]
-    assert names
-
     for name in (*(heavy.name for heavy in HEAVY_SHARES.values()), "compute-bound", "uneven steps", "other"):
         assert re.search(f"`{name}`", text)

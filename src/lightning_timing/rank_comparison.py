@@ -5,11 +5,11 @@ it, mostly in the all-reduce inside their `backward`. So the culprit is looked f
 by itself, and named where all of these hold:
 
 - it takes longer in those phases than the median of the other ranks, by `CULPRIT_SHARE` of their iteration or more;
-- not only for a moment: each figure is the median over the quarters of the run (of `checkpoint`, which is rare, it is
-  the mean over all of it);
+- not only for a moment: each figure is the median over the quarters of the run;
 - its other phases, taken together, are shorter than the others' by `WAIT_SHARE` of that excess or more: the wait.
 
-It is looked for without `forward` first, because sharded models wait for each other in `forward` as well.
+It is looked for without `forward` first, because sharded models wait for each other in `forward` as well. Last comes
+`checkpoint`, by its mean over the whole run, as few iterations have one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lightning_timing.record_series import StageSeries
 
-LOCAL_PHASES: Final = (DATA_WAIT, BATCH_TRANSFER, CALLBACKS, CHECKPOINT)
+LOCAL_PHASES: Final = (DATA_WAIT, BATCH_TRANSFER, CALLBACKS)
 """Where a rank works by itself, whatever the strategy."""
 CULPRIT_SHARE: Final = 0.1
 WAIT_SHARE: Final = 0.5
@@ -119,7 +119,7 @@ def rank_figures(rank: int, series: StageSeries) -> RankFigures:
             column = np.nan_to_num(series.ns[name])
             quarters = np.add.reduceat(column, edges[:-1]) / np.diff(edges)
             mean_s[name] = float(column.mean()) * NS
-            typical_s[name] = mean_s[name] if name == CHECKPOINT else float(np.median(quarters)) * NS
+            typical_s[name] = float(np.median(quarters)) * NS
     return RankFigures(rank, len(series), mean_s, typical_s)
 
 
@@ -145,24 +145,30 @@ def _across(name: str, ranks: list[RankFigures]) -> PhaseAcrossRanks:
 
 
 def _culprit(ranks: list[RankFigures]) -> Culprit | None:
-    return _culprit_in(LOCAL_PHASES, ranks) or _culprit_in((*LOCAL_PHASES, FORWARD), ranks)
+    typical_s = {figures.rank: figures.typical_s for figures in ranks}
+    mean_s = {figures.rank: figures.mean_s for figures in ranks}
+    return (
+        _culprit_in(LOCAL_PHASES, typical_s)
+        or _culprit_in((*LOCAL_PHASES, FORWARD), typical_s)
+        or _culprit_in((CHECKPOINT,), mean_s)
+    )
 
 
-def _culprit_in(own_phases: tuple[str, ...], ranks: list[RankFigures]) -> Culprit | None:
-    slowest = max(ranks, key=lambda figures: sum(figures.typical_s.get(name, 0.0) for name in own_phases))
-    others = [figures.typical_s for figures in ranks if figures is not slowest]
-    typical_s = {name: median(other.get(name, 0.0) for other in others) for name in (ITERATION, *PHASES)}
-    excess_s = {name: slowest.typical_s.get(name, 0.0) - typical_s[name] for name in PHASES}
+def _culprit_in(own_phases: tuple[str, ...], time_s: Mapping[int, Mapping[str, float]]) -> Culprit | None:
+    slowest = max(time_s, key=lambda rank: sum(time_s[rank].get(name, 0.0) for name in own_phases))
+    others = [times for rank, times in time_s.items() if rank != slowest]
+    median_s = {name: median(times.get(name, 0.0) for times in others) for name in (ITERATION, *PHASES)}
+    excess_s = {name: time_s[slowest].get(name, 0.0) - median_s[name] for name in PHASES}
     own_excess_s = sum(excess_s[name] for name in own_phases)
     wait_s = {name: -excess for name, excess in excess_s.items() if name not in own_phases}
-    if own_excess_s < max(CULPRIT_SHARE * typical_s[ITERATION], _SHORTEST_S):
+    if own_excess_s < max(CULPRIT_SHARE * median_s[ITERATION], _SHORTEST_S):
         return None
     if sum(wait_s.values()) < WAIT_SHARE * own_excess_s:
         return None
     waiting_phase = max(wait_s, key=wait_s.__getitem__)
     named = sorted(own_phases, key=excess_s.__getitem__, reverse=True)
     return Culprit(
-        rank=slowest.rank,
+        rank=slowest,
         excess_s=own_excess_s,
         phases={name: excess_s[name] for name in named if excess_s[name] >= NAMED_SHARE * own_excess_s},
         waiting_phase=waiting_phase,
