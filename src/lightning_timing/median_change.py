@@ -114,7 +114,9 @@ def median_change(before: Sequence[FloatArray], after: Sequence[FloatArray]) -> 
 
 
 def _median_ns(runs: Sequence[FloatArray], mean: _LogMedian) -> float:
-    return float(np.median(runs[0])) if len(runs) == 1 else math.exp(mean.center)
+    if len(runs) == 1:
+        return float(np.median(runs[0]))
+    return round(math.exp(mean.center), 3)  # what the logarithm lost: 1 s must not become 999.999 ms
 
 
 def _log_median(times: FloatArray) -> _LogMedian:

@@ -1,0 +1,105 @@
+"""Show whether one run, or one set of runs, is faster than another.
+
+For every stage and measurement: the median before and after, its change with a 95 % interval, and a verdict: "faster"
+or "slower" where the whole interval is on one side of zero, else "no difference shown". The interval allows for
+iterations that are correlated, but it cannot know from one run a side how much runs differ: give several to learn
+that. Of twenty measurements that did not change, about one may differ by chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_timing.comparison import Comparison, compare_runs
+from lightning_timing.errors import BadInputError
+from lightning_timing.phases import ITERATION, STAGES
+from lightning_timing.record_reader import timing_folder
+from lightning_timing.reporting.comparison_table import comparison_blocks, comparison_json
+from lightning_timing.reporting.markdown import render_markdown
+from lightning_timing.reporting.text import render
+from lightning_timing.run_times import RunTimes, read_times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `compare`."""
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="the run before and the run after")
+    parser.add_argument("--before", type=Path, nargs="+", default=[], metavar="RUN", help="several runs before")
+    parser.add_argument("--after", type=Path, nargs="+", default=[], metavar="RUN", help="several runs after")
+    parser.add_argument("--stage", choices=STAGES, help="compare this stage only")
+    parser.add_argument(
+        "--measurement", action="append", default=[], metavar="NAME", help="compare this measurement only (repeatable)"
+    )
+    parser.add_argument(
+        "--fail-above",
+        type=_percentage,
+        metavar="PERCENT",
+        help=f"exit 1 where the whole interval lies above this, such as 5%%, for `{ITERATION}` in any stage shown, or "
+        "for the measurements named",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON, for other programs")
+    form.add_argument("--markdown", action="store_true", help="print Markdown")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the comparison; returns 1 where the threshold was crossed, else 0.
+
+    Raises:
+        BadInputError: The runs are not two or two sets, a record is not what it says it is, or what was asked for was
+            not measured.
+    """
+    before, after = _sides(args)
+    comparison = _selected(compare_runs(_read(before), _read(after)), args)
+    gate = None
+    if args.fail_above is not None:
+        gate = comparison.judge(args.fail_above, args.measurement or [ITERATION])
+        if not gate.judged:
+            raise BadInputError("--fail-above has nothing to judge: not measured both before and after")
+    if args.json:
+        sys.stdout.write(comparison_json(comparison, gate))
+    else:
+        blocks = comparison_blocks(comparison, gate)
+        sys.stdout.write(render_markdown(blocks) if args.markdown else render(blocks, color=sys.stdout.isatty()))
+    return 1 if gate is not None and gate.crossed else 0
+
+
+def _percentage(text: str) -> float:
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"a percentage such as 5%, not {text!r}")
+    return value / 100
+
+
+def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    if args.before and args.after and not args.runs:
+        return args.before, args.after
+    if len(args.runs) == 2 and not (args.before or args.after):
+        return args.runs[:1], args.runs[1:]
+    raise BadInputError("give two runs, or --before RUN... --after RUN...")
+
+
+def _read(paths: Iterable[Path]) -> list[RunTimes]:
+    """Reads the runs of a side; one that is named twice is still one run."""
+    folders = {timing_folder(path).resolve(): path for path in paths}
+    return [read_times(path) for path in folders.values()]
+
+
+def _selected(comparison: Comparison, args: argparse.Namespace) -> Comparison:
+    of_stage = comparison.only(args.stage, [])
+    where = f"in {args.stage or 'any stage'} on either side"
+    if not of_stage.items:
+        raise BadInputError(f"nothing was measured {where}")
+    for name in args.measurement:
+        if all(item.measurement != name for item in of_stage.items):
+            raise BadInputError(f"no measurement {name!r} {where}")
+    return of_stage.only(None, args.measurement)

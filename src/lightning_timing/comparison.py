@@ -1,0 +1,214 @@
+"""Compares runs: for every stage and measurement how the median changed, and under which different conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from lightning_timing.conditions import Difference, differences
+from lightning_timing.median_change import Verdict, median_change
+from lightning_timing.phases import ITERATION, PHASES, STAGES
+from lightning_timing.run_times import Clock, Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from lightning_timing.record_series import FloatArray
+    from lightning_timing.run_times import RunTimes
+
+AbsenceKind = Literal["missing", "new", "unmeasured"]
+
+ONE_RUN_A_SIDE: Final = (
+    "one run a side: the intervals know how much iterations differ, not how much runs do; several runs a side show that"
+)
+
+_NS: Final = 1e-9
+_PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES))}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a change.
+
+    Attributes:
+        median_s: The median, in seconds; of several runs, the geometric mean of their medians.
+        count: Times measured, over all runs of the side.
+        runs: Runs that have any.
+    """
+
+    median_s: float
+    count: int
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementChange:
+    """How the time of one measurement changed. Changes are relative: 0.03 is 3 % more time.
+
+    Attributes:
+        stage: The stage.
+        measurement: Its name.
+        clock: `host` time or `device` time.
+        before: What was measured before.
+        after: What was measured after.
+        change: Change of the median; None where it has none (the median before is 0).
+        low: Lower end of its 95 % interval; None where there is no interval.
+        high: Upper end.
+        verdict: `faster`, `slower` or `no difference shown`.
+        reason: Why there is no interval; None where there is one.
+    """
+
+    stage: str
+    measurement: str
+    clock: Clock
+    before: Side
+    after: Side
+    change: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Absence:
+    """What cannot be compared, as it was not measured on both sides.
+
+    Attributes:
+        stage: The stage.
+        measurement: The measurement; None for the whole stage.
+        clock: `host` time or `device` time.
+        kind: `missing` (only before), `new` (only after) or `unmeasured` (known, but without a time on either side).
+    """
+
+    stage: str
+    measurement: str | None
+    clock: Clock
+    kind: AbsenceKind
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Changes held against a threshold.
+
+    Attributes:
+        threshold: The change that is let pass, as a share: 0.05 for 5 %.
+        judged: The changes that count.
+        crossed: Those whose whole interval lies above the threshold.
+    """
+
+    threshold: float
+    judged: tuple[MeasurementChange, ...]
+    crossed: tuple[MeasurementChange, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs before and after a change.
+
+    Attributes:
+        before: Where the runs before were read from.
+        after: Where the runs after were read from.
+        differences: The conditions in which not all of the runs agree.
+        changes: What was measured on both sides, in the order of the loop.
+        absences: What was not.
+        notes: What to bear in mind, in words.
+    """
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    changes: tuple[MeasurementChange, ...]
+    absences: tuple[Absence, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def items(self) -> tuple[MeasurementChange | Absence, ...]:
+        """All that was measured on either side: the changes, then the absences."""
+        return (*self.changes, *self.absences)
+
+    def only(self, stage: str | None, measurements: Collection[str]) -> Comparison:
+        """The part that is about a stage, or all of them, and about these measurements, or all where none is named."""
+
+        def is_wanted(item: MeasurementChange | Absence) -> bool:
+            return stage in (None, item.stage) and (not measurements or item.measurement in (None, *measurements))
+
+        return replace(
+            self, changes=tuple(filter(is_wanted, self.changes)), absences=tuple(filter(is_wanted, self.absences))
+        )
+
+    def judge(self, threshold: float, measurements: Collection[str]) -> Gate:
+        """Holds the host time of some measurements against a threshold, which is a share: 0.05 for 5 %."""
+        judged = tuple(c for c in self.changes if c.clock == "host" and c.measurement in measurements)
+        return Gate(threshold, judged, tuple(c for c in judged if c.low is not None and c.low > threshold))
+
+
+def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Comparison:
+    """Compares runs.
+
+    Args:
+        before: One run or several.
+        after: The runs to compare them with.
+    """
+    found = [item for stage in STAGES for item in _compare_stage(stage, _Side(before, stage), _Side(after, stage))]
+    notes = list(dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems))
+    if len(before) == len(after) == 1:
+        notes.append(ONE_RUN_A_SIDE)
+    return Comparison(
+        before=tuple(str(run.path) for run in before),
+        after=tuple(str(run.path) for run in after),
+        differences=differences([run.conditions for run in before], [run.conditions for run in after]),
+        changes=tuple(item for item in found if isinstance(item, MeasurementChange)),
+        absences=tuple(item for item in found if isinstance(item, Absence)),
+        notes=tuple(notes),
+    )
+
+
+class _Side:
+    """The runs of one side in one stage."""
+
+    def __init__(self, runs: Sequence[RunTimes], stage: str) -> None:
+        self.is_known = any(stage in run.stages or stage in run.unmeasured for run in runs)
+        self.stages = [run.stages[stage] for run in runs if stage in run.stages]
+        self.measured = dict.fromkeys(measured for times in self.stages for measured in times.ns)
+        self.unmeasured = [Measured(name, "host") for run in runs for name in run.unmeasured.get(stage, ())]
+
+    def times(self, measured: Measured) -> list[FloatArray]:
+        return [times.ns[measured] for times in self.stages if measured in times.ns]
+
+
+def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[MeasurementChange | Absence]:
+    if before.stages and after.stages:
+        names = dict.fromkeys((*before.measured, *after.measured, *before.unmeasured, *after.unmeasured))
+        for measured in sorted(names, key=_place):
+            old, new = before.times(measured), after.times(measured)
+            if old and new:
+                yield _change(stage, measured, old, new)
+            else:
+                yield Absence(stage, measured.name, measured.clock, _absence_kind(bool(old), bool(new)))
+    elif before.is_known or after.is_known:
+        yield Absence(stage, None, "host", _absence_kind(bool(before.stages), bool(after.stages)))
+
+
+def _place(measured: Measured) -> int:
+    return _PLACES.get(measured.name.partition("/")[0], len(_PLACES))
+
+
+def _absence_kind(before: bool, after: bool) -> AbsenceKind:
+    return "missing" if before else "new" if after else "unmeasured"
+
+
+def _change(stage: str, measured: Measured, before: list[FloatArray], after: list[FloatArray]) -> MeasurementChange:
+    result = median_change(before, after)
+    return MeasurementChange(
+        stage=stage,
+        measurement=measured.name,
+        clock=measured.clock,
+        before=Side(result.before_ns * _NS, sum(map(len, before)), len(before)),
+        after=Side(result.after_ns * _NS, sum(map(len, after)), len(after)),
+        change=result.change,
+        low=result.low,
+        high=result.high,
+        verdict=result.verdict,
+        reason=result.reason,
+    )

@@ -1,0 +1,92 @@
+"""The conditions under which a run was measured, and in which of them runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lightning_timing.record_rank import RankRecord
+    from lightning_timing.record_series import FloatArray
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A condition in which not all of the compared runs agree.
+
+    Attributes:
+        condition: Its name.
+        before: The values of the runs before, each once, in order; None where it was not recorded.
+        after: Those of the runs after.
+    """
+
+    condition: str
+    before: tuple[str | None, ...]
+    after: tuple[str | None, ...]
+
+
+def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
+    """What the speed of a run may depend on, by name.
+
+    Args:
+        lead: The lowest rank's record, which stands for all of them.
+        ranks: How many ranks have a record.
+    """
+    header = lead.header
+    facts: dict[str, Any] = {
+        **_flat(header.environment),
+        **_flat(header.settings),
+        "device": header.device,
+        "host": header.host,
+        "world_size": header.world_size,
+        "ranks recorded": ranks,
+        "entry points": ", ".join(segment.entry_point for segment in lead.segments),
+        "status": "killed, or still running" if lead.end is None else lead.end.status,
+    }
+    for stage, series in lead.stages.items():
+        if len(series):
+            facts[f"{stage} iterations"] = len(series)
+            facts[f"{stage} batch size"] = _batch_size(series.samples)
+    return {name: fact if isinstance(fact, str) else msgspec.json.encode(fact).decode() for name, fact in facts.items()}
+
+
+def differences(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> tuple[Difference, ...]:
+    """The conditions in which not all runs of both sides agree.
+
+    Args:
+        before: The conditions of each run.
+        after: Those of the runs they are compared with.
+    """
+    names = dict.fromkeys(name for run in (*before, *after) for name in run)
+    found = (
+        Difference(
+            name,
+            tuple(dict.fromkeys(run.get(name) for run in before)),
+            tuple(dict.fromkeys(run.get(name) for run in after)),
+        )
+        for name in names
+    )
+    return tuple(difference for difference in found if len({*difference.before, *difference.after}) > 1)
+
+
+def _batch_size(samples: FloatArray) -> int | None:
+    """The median size of the batches, as the last one of an epoch is often smaller; None where none is known."""
+    known = samples[~np.isnan(samples)]
+    return int(np.median(known)) if len(known) else None
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts that hold facts of their own, one level deep, by names joined with a dot."""
+    flat: dict[str, Any] = {}
+    for name, fact in facts.items():
+        if isinstance(fact, Mapping):
+            flat.update({f"{name}.{part}": value for part, value in fact.items()})
+        else:
+            flat[name] = fact
+    return flat

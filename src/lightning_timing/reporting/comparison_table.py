@@ -1,0 +1,146 @@
+"""A comparison as blocks, for text and Markdown, and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
+from lightning_timing.reporting.units import UNKNOWN, plural, printable, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lightning_timing.comparison import Absence, AbsenceKind, Comparison, Gate, MeasurementChange, Side
+    from lightning_timing.conditions import Difference
+
+_LONGEST_TEXT: Final = 400
+_NOT_RECORDED: Final = "not recorded"
+
+_CONDITION_COLUMNS: Final = (
+    Column("condition", is_number=False, importance=9),
+    Column("before", is_number=False, importance=8),
+    Column("after", is_number=False, importance=8),
+)
+_CHANGE_COLUMNS: Final = (
+    Column("measurement", is_number=False, importance=9),
+    Column("before", importance=5),
+    Column("after", importance=4),
+    Column("change", importance=7),
+    Column("95 % interval", importance=6),
+    Column("verdict", is_number=False, importance=8),
+    Column("count before", importance=2),
+    Column("count after", importance=1),
+)
+_ABSENT: Final[Mapping[AbsenceKind, str]] = {
+    "missing": "only before",
+    "new": "only after",
+    "unmeasured": "not measured (warm-up only)",
+}
+
+
+def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
+    """A comparison as a report.
+
+    Args:
+        comparison: What was found.
+        gate: The changes held against a threshold, or None.
+    """
+    sides = (f"before: {_paths(comparison.before)}", f"after: {_paths(comparison.after)}")
+    blocks: list[Block] = [Heading("Medians before and after"), Lines(sides)]
+    blocks += _condition_blocks(comparison.differences)
+    for stage in dict.fromkeys(item.stage for item in comparison.items):
+        blocks += _stage_blocks(
+            stage,
+            [change for change in comparison.changes if change.stage == stage],
+            [absence for absence in comparison.absences if absence.stage == stage],
+        )
+    closing = [f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes]
+    if gate is not None:
+        closing.append(_gate_line(gate))
+    return [*blocks, Lines(("", *closing))] if closing else blocks
+
+
+def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
+    """A comparison as JSON, for other programs: times in seconds, changes as shares, null for what is not known."""
+    content = {
+        "before": comparison.before,
+        "after": comparison.after,
+        "differences": comparison.differences,
+        "changes": comparison.changes,
+        "absences": comparison.absences,
+        "notes": comparison.notes,
+        "fail_above": gate,
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+
+
+def _condition_blocks(differences: Iterable[Difference]) -> list[Block]:
+    rows = tuple((printable(d.condition), _values(d.before), _values(d.after)) for d in differences)
+    if not rows:
+        return [Lines(("conditions: no difference is recorded",))]
+    return [Heading("Differing conditions"), Table(_CONDITION_COLUMNS, rows)]
+
+
+def _stage_blocks(stage: str, changes: list[MeasurementChange], absences: list[Absence]) -> Iterator[Block]:
+    yield Heading(stage)
+    if changes:
+        yield Table(_CHANGE_COLUMNS, tuple(map(_change_row, changes)))
+    lines = [f"{_label(c)}: no interval: {c.reason}" for c in changes if c.reason]
+    for kind, words in _ABSENT.items():
+        if names := [_label(absence) for absence in absences if absence.kind == kind]:
+            lines.append(f"{words}: {', '.join(names)}")
+    if lines:
+        yield Lines(tuple(lines))
+
+
+def _change_row(change: MeasurementChange) -> tuple[str, ...]:
+    return (
+        _label(change),
+        seconds(change.before.median_s),
+        seconds(change.after.median_s),
+        _signed_percent(change.change),
+        _interval(change),
+        change.verdict,
+        _times(change.before),
+        _times(change.after),
+    )
+
+
+def _label(item: MeasurementChange | Absence) -> str:
+    name = "all of it" if item.measurement is None else printable(item.measurement)
+    return f"{name} (device)" if item.clock == "device" else name
+
+
+def _times(side: Side) -> str:
+    return f"{side.count:,}" if side.runs == 1 else f"{side.count:,} in {plural(side.runs, 'run')}"
+
+
+def _interval(change: MeasurementChange) -> str:
+    if change.low is None or change.high is None:
+        return UNKNOWN
+    return f"{_signed_percent(change.low)} to {_signed_percent(change.high)}"
+
+
+def _signed_percent(share: float | None) -> str:
+    if share is None:
+        return UNKNOWN
+    decimals = 2 if abs(share) < 0.1 else 1 if abs(share) < 10 else 0
+    return f"{100 * share:+,.{decimals}f} %"
+
+
+def _gate_line(gate: Gate) -> str:
+    limit = f"{100 * gate.threshold:g} %"
+    if not gate.crossed:
+        return f"no whole interval above {limit} in {', '.join(f'{c.stage} {_label(c)}' for c in gate.judged)}"
+    crossed = (f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed)
+    return f"above {limit}: {', '.join(crossed)}"
+
+
+def _values(values: tuple[str | None, ...]) -> str:
+    return ", ".join(_NOT_RECORDED if value is None else printable(value) for value in values)
+
+
+def _paths(paths: tuple[str, ...]) -> str:
+    return ", ".join(printable(path, _LONGEST_TEXT) for path in paths)

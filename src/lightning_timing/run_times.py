@@ -1,0 +1,153 @@
+"""The times of a run as one series for each measurement, which is what two runs are compared by.
+
+The ranks of a run wait for one another in every iteration, so they are no independent evidence: of each iteration the
+mean over the ranks is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from lightning_timing.conditions import run_conditions
+from lightning_timing.errors import BadInputError
+from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from lightning_timing.record_rank import RankRecord
+    from lightning_timing.record_series import FloatArray, StageSeries
+
+Clock = Literal["host", "device"]
+
+
+class Measured(NamedTuple):
+    """What was measured, and by which clock: `host` time or `device` time."""
+
+    name: str
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """The times of one stage of a run.
+
+    Attributes:
+        iterations: Iterations that every rank measured.
+        ns: The times of each measurement in nanoseconds, in order, without the iterations in which it did not occur.
+            What occurred between iterations has a time for each occurrence, unless it occurred inside them as well.
+    """
+
+    iterations: int
+    ns: Mapping[Measured, FloatArray]
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """A run as a comparison sees it.
+
+    Attributes:
+        path: Where it was read from.
+        conditions: What its speed may depend on, by name.
+        stages: Its times, by stage.
+        unmeasured: By stage the names that its summary has without a figure, such as those seen in warm-up only.
+        problems: What was odd or missing in its record, in words.
+    """
+
+    path: Path
+    conditions: Mapping[str, str]
+    stages: Mapping[str, StageTimes]
+    unmeasured: Mapping[str, tuple[str, ...]]
+    problems: tuple[str, ...]
+
+
+def read_times(path: Path) -> RunTimes:
+    """Reads a run, one rank at a time.
+
+    Args:
+        path: The run's folder, or the `timing` folder in it.
+
+    Raises:
+        BadInputError: There is no record with rows, or a file in it is not what it says it is.
+    """
+    folder = timing_folder(path)
+    problems = ProblemLog()
+    lead: RankRecord | None = None
+    ranks = 0
+    stages: dict[str, _MeanOverRanks] = {}
+    for record in iter_ranks(folder, problems):
+        lead = lead or record
+        ranks += 1
+        for stage, series in record.stages.items():
+            if len(series):
+                stages.setdefault(stage, _MeanOverRanks()).add(series)
+    if lead is None:
+        raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there are no times to compare")
+    summary = read_summary(folder)
+    return RunTimes(
+        path=path,
+        conditions=run_conditions(lead, ranks),
+        stages={stage: mean.build() for stage, mean in stages.items()},
+        unmeasured={
+            stage: tuple(name for name, figures in found.measurements.items() if not figures.count)
+            for stage, found in (summary.stages if summary else {}).items()
+        },
+        problems=problems.lines(),
+    )
+
+
+class _MeanOverRanks:
+    """Adds up the times of a stage rank by rank."""
+
+    def __init__(self) -> None:
+        self._iterations: list[int] = []
+        self._columns: dict[Measured, _Column] = {}
+        self._outside: dict[Measured, _Column] = {}
+
+    def add(self, series: StageSeries) -> None:
+        self._iterations.append(len(series))
+        for name in series.ns:
+            self._columns.setdefault(Measured(name, "host"), _Column()).add(series.ns[name])
+        for name in series.device_ns:
+            self._columns.setdefault(Measured(name, "device"), _Column()).add(series.device_ns[name])
+        for name, times in _outside(series).items():
+            self._outside.setdefault(Measured(name, "host"), _Column()).add(times)
+
+    def build(self) -> StageTimes:
+        outside = {measured: column for measured, column in self._outside.items() if measured not in self._columns}
+        ns = {measured: column.mean() for measured, column in {**self._columns, **outside}.items()}
+        return StageTimes(min(self._iterations), {measured: times for measured, times in ns.items() if len(times)})
+
+
+class _Column:
+    """The times of one measurement in each iteration, added up over ranks."""
+
+    def __init__(self) -> None:
+        self._sum: FloatArray = np.empty(0)
+        self._ranks: FloatArray = np.empty(0)
+
+    def add(self, times: FloatArray) -> None:
+        """Adds a rank; NaN where the measurement did not occur. The shortest rank decides on the length."""
+        present = ~np.isnan(times)
+        times = np.where(present, times, 0.0)
+        if len(self._sum):
+            length = min(len(self._sum), len(times))
+            self._sum, self._ranks = self._sum[:length] + times[:length], self._ranks[:length] + present[:length]
+        else:
+            self._sum, self._ranks = times, present.astype(np.float64)
+
+    def mean(self) -> FloatArray:
+        occurred = self._ranks > 0
+        mean: FloatArray = self._sum[occurred] / self._ranks[occurred]
+        return mean
+
+
+def _outside(series: StageSeries) -> Mapping[str, FloatArray]:
+    times: dict[str, list[int]] = {}
+    for row in series.outside:
+        times.setdefault(row.name, []).append(row.ns)
+    return {name: np.array(values, dtype=np.float64) for name, values in times.items()}

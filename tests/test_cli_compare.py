@@ -1,0 +1,205 @@
+"""`lightning-timing compare`: its arguments, its three forms of output and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from compared_runs import noisy_ms, write_run
+from records import MS, end, header, phases, rows, write_lines
+
+from lightning_timing.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "before", noisy_ms(1))
+
+
+@pytest.fixture
+def after(tmp_path: Path) -> Path:
+    """A run whose forward takes 20 % longer."""
+    return write_run(tmp_path / "after", noisy_ms(2, center=12), device="cuda:0")
+
+
+def compare(*arguments: Path | str) -> int:
+    return main(["compare", *map(str, arguments)])
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_text_has_medians_change_interval_verdict_and_conditions(
+    before: Path, after: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(before, after) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (forward,) = (line.split() for line in lines if line.startswith("forward"))
+    assert forward[:5] == ["forward", "10.0", "ms", "12.0", "ms"]
+    assert forward.count("%") == 3
+    assert forward[-3:] == ["slower", "100", "100"]
+    assert ["device", "cpu", "cuda:0"] in [line.split() for line in lines]
+    assert any(line.startswith("note: one run a side") for line in lines)
+
+
+def test_a_run_compared_with_itself_shows_no_difference(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(before, before / "timing", "--fail-above", "0%") == 0
+    text = capsys.readouterr().out
+    assert "slower" not in text
+    assert "faster" not in text
+    assert text.count("no difference shown") == 3
+    assert "conditions: no difference is recorded" in text
+
+
+def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(before, after, "--json") == 0
+    found = shown(capsys)
+    assert list(found) == ["before", "after", "differences", "changes", "absences", "notes", "fail_above"]
+    assert found["fail_above"] is None
+    (forward,) = (change for change in found["changes"] if change["measurement"] == "forward")
+    assert forward["low"] < 0.2 < forward["high"]
+    assert forward["after"] == {"median_s": pytest.approx(0.012, rel=0.01), "count": 100, "runs": 1}
+    words = [forward[key] for key in ("stage", "clock", "verdict", "reason")]
+    assert words == ["train", "host", "slower", None]
+
+
+def test_json_has_null_for_what_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(write_run(tmp_path / "a", [0.0]), write_run(tmp_path / "b", [1.0]), "--json") == 0
+    forward = shown(capsys)["changes"][1]
+    assert [forward[key] for key in ("measurement", "change", "low", "high")] == ["forward", None, None, None]
+
+
+def test_markdown_is_a_table(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(before, after, "--markdown") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("| forward | 10.0 ms | 12.0 ms |") for line in lines) == 1
+
+
+def test_several_runs_a_side(before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = write_run(tmp_path / "second", noisy_ms(3))
+    assert compare("--before", before, second, "--after", after, "--json") == 0
+    found = shown(capsys)
+    assert (found["before"], found["after"]) == ([str(before), str(second)], [str(after)])
+    assert found["changes"][0]["before"]["runs"] == 2
+
+
+def test_a_run_named_twice_is_one_run(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare("--before", before, before / "timing", "--after", after, "--json") == 0
+    assert shown(capsys)["changes"][0]["before"] == {
+        "median_s": pytest.approx(0.011, rel=0.01),
+        "count": 100,
+        "runs": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--fail-above", "5%"], 1),
+        (["--fail-above", "5"], 1),
+        (["--fail-above", "30 %"], 0),
+        (["--fail-above", "5%", "--measurement", "forward"], 1),
+        (["--fail-above", "5%", "--measurement", "other"], 0),
+        (["--fail-above", "5%", "--measurement", "other", "--measurement", "forward"], 1),
+        (["--fail-above", "5%", "--json"], 1),
+        (["--measurement", "forward"], 0),
+    ],
+)
+def test_the_exit_code_says_whether_the_threshold_was_crossed(
+    before: Path, after: Path, options: list[str], code: int
+) -> None:
+    assert compare(before, after, *options) == code
+
+
+def test_faster_never_fails(before: Path, after: Path) -> None:
+    assert compare(after, before, "--fail-above", "5%") == 0
+
+
+def test_what_crossed_the_threshold_is_named(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(before, after, "--fail-above", "5%") == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("above 5 %: train iteration (+1")
+    assert compare(before, after, "--fail-above", "50%") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no whole interval above 50 % in train iteration"
+    assert compare(before, after, "--fail-above", "5%", "--json") == 1
+    gate = shown(capsys)["fail_above"]
+    assert (gate["threshold"], [c["measurement"] for c in gate["crossed"]]) == (0.05, ["iteration"])
+
+
+def test_a_stage_is_shown_and_judged_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(name: str, validate_ms: int) -> Path:
+        train = rows([phases(forward=10 * MS)] * 20)
+        validate = rows([phases(forward=validate_ms * MS)] * 20, stage="validate")
+        return write_lines(tmp_path / name, [header(), *train, *validate, end()])
+
+    a, b = run("a", 10), run("b", 20)
+    assert compare(a, b, "--fail-above", "5%") == 1
+    assert compare(a, b, "--fail-above", "5%", "--stage", "train") == 0
+    capsys.readouterr()
+    assert compare(a, b, "--stage", "validate", "--json") == 0
+    assert {change["stage"] for change in shown(capsys)["changes"]} == {"validate"}
+
+
+def test_what_was_not_measured_on_both_sides_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write_lines(tmp_path / "a", [header(), *rows([phases(forward=MS, grad_clip=MS)] * 20), end()])
+    b = write_lines(tmp_path / "b", [header(), *rows([phases(forward=MS, logging=MS)] * 20), end()])
+    assert compare(a, b) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "only before: grad_clip" in lines
+    assert "only after: logging" in lines
+
+
+def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "[red]a/b|c\x1b[31m\u202e"
+    ns = {**phases(forward=MS), name: MS}
+    run = write_lines(tmp_path, [header(settings={name: "x"}), *rows([ns] * 20), end()])
+    other = write_run(tmp_path / "other", [1.0] * 20)
+    for form in ([], ["--markdown"]):
+        assert compare(run, other, *form) == 0
+        text = capsys.readouterr().out
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "a/b" in text
+    assert compare(run, other, "--json") == 0
+    assert name in [absence["measurement"] for absence in shown(capsys)["absences"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{before}"], "give two runs, or --before RUN... --after RUN..."),
+        (["{before}", "{after}", "{after}"], "give two runs, or --before RUN... --after RUN..."),
+        (["--before", "{before}"], "give two runs, or --before RUN... --after RUN..."),
+        (["{before}", "{after}", "--measurement", "typo"], "no measurement 'typo' in any stage on either side"),
+        (["{before}", "{after}", "--stage", "test"], "nothing was measured in test on either side"),
+        (["{before}", "{after}/missing"], "no record here"),
+    ],
+    ids=["one run", "three runs", "before alone", "unknown measurement", "unknown stage", "no record"],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    before: Path, after: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(*(argument.format(before=before, after=after) for argument in arguments)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_threshold_with_nothing_to_judge_is_bad_input(
+    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = write_lines(tmp_path / "killed", [header()])
+    assert compare(before, killed) == 0
+    assert compare(before, killed, "--fail-above", "5%") == 2
+    assert "nothing to judge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("threshold", ["five", "nan%", "inf", ""])
+def test_a_threshold_is_a_number(before: Path, threshold: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        compare(before, before, "--fail-above", threshold)
+    assert stopped.value.code == 2
+    assert "a percentage such as 5%" in capsys.readouterr().err

@@ -1,0 +1,227 @@
+"""What a comparison of runs holds, besides the statistics: which measurements, which conditions, what is absent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from compared_runs import noisy_ms, write_run
+from records import MS, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
+
+from lightning_timing.comparison import ONE_RUN_A_SIDE, Absence, Comparison, MeasurementChange, Side, compare_runs
+from lightning_timing.conditions import Difference
+from lightning_timing.errors import BadInputError
+from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER
+from lightning_timing.record import MeasurementSummary
+from lightning_timing.run_times import Measured, read_times
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORWARD = Measured("forward", "host")
+NO_FIGURES = MeasurementSummary("iteration", 0, None, None, None, None, None, None, None, None, None, None)
+
+
+def compare(before: Path, after: Path) -> Comparison:
+    return compare_runs([read_times(before)], [read_times(after)])
+
+
+def changes(comparison: Comparison) -> dict[str, MeasurementChange]:
+    return {change.measurement: change for change in comparison.changes}
+
+
+def test_each_measurement_has_its_change_in_the_order_of_the_loop(tmp_path: Path) -> None:
+    before = write_run(tmp_path / "a", noisy_ms(1))
+    after = write_run(tmp_path / "b", noisy_ms(2, center=12))
+    comparison = compare(before, after)
+    assert [c.measurement for c in comparison.changes] == ["iteration", "forward", "other"]
+    assert [c.verdict for c in comparison.changes] == [SLOWER, SLOWER, NO_DIFFERENCE]
+    forward = changes(comparison)["forward"]
+    assert forward.change == pytest.approx(0.2, abs=0.02)
+    assert forward.before == Side(pytest.approx(0.010, rel=0.01), 100, 1)
+    assert changes(compare(after, before))["forward"].verdict == FASTER
+    assert (comparison.before, comparison.after) == ((str(before),), (str(after),))
+
+
+def test_a_run_compared_with_itself_differs_in_nothing(tmp_path: Path) -> None:
+    run = write_run(tmp_path, noisy_ms(1))
+    comparison = compare(run, run)
+    assert {(c.change, c.verdict) for c in comparison.changes} == {(0.0, NO_DIFFERENCE)}
+    assert (comparison.differences, comparison.absences) == ((), ())
+
+
+def test_of_several_runs_the_number_and_the_spread_count(tmp_path: Path) -> None:
+    before = [read_times(write_run(tmp_path / f"a{i}", noisy_ms(i, center=9 + i))) for i in range(3)]
+    after = [read_times(write_run(tmp_path / f"b{i}", noisy_ms(9 + i, center=9.5 + i))) for i in range(3)]
+    assert changes(compare_runs(before[:1], after[:1]))["forward"].verdict == SLOWER
+    several = compare_runs(before, after)
+    forward = changes(several)["forward"]
+    assert (forward.verdict, forward.before.count, forward.before.runs) == (NO_DIFFERENCE, 300, 3)
+    assert ONE_RUN_A_SIDE not in several.notes
+
+
+def test_one_run_a_side_is_noted(tmp_path: Path) -> None:
+    run = write_run(tmp_path, noisy_ms(1))
+    assert compare(run, run).notes == (ONE_RUN_A_SIDE,)
+
+
+def test_device_time_is_compared_where_both_sides_have_it(tmp_path: Path) -> None:
+    many_ns = [phases(forward=10 * MS)] * 20
+    before = write_lines(tmp_path / "a", [header(), *rows(many_ns, device_ns={"forward": 20 * MS}), end()])
+    after = write_lines(tmp_path / "b", [header(), *rows(many_ns, device_ns={"forward": 10 * MS}), end()])
+    without = write_lines(tmp_path / "c", [header(), *rows(many_ns), end()])
+    found = {(c.measurement, c.clock): c.change for c in compare(before, after).changes}
+    assert found["forward", "host"] == 0
+    assert found["forward", "device"] == pytest.approx(-0.5)
+    assert compare(before, without).absences == (Absence("train", "forward", "device", "missing"),)
+
+
+def test_what_occurs_in_some_iterations_is_compared_by_those(tmp_path: Path) -> None:
+    def run(name: str, checkpoint_ms: int) -> Path:
+        plain, with_checkpoint = phases(forward=MS), phases(forward=MS, checkpoint=checkpoint_ms * MS)
+        return write_lines(tmp_path / name, [header(), *rows([*[plain] * 9, with_checkpoint] * 10), end()])
+
+    checkpoint = changes(compare(run("a", 10), run("b", 30)))["checkpoint"]
+    assert (checkpoint.change, checkpoint.verdict, checkpoint.before.count) == (pytest.approx(2.0), SLOWER, 10)
+
+
+def test_what_occurs_between_iterations_is_compared_too(tmp_path: Path) -> None:
+    def run(name: str, wait_ms: int) -> Path:
+        waits = [outside("first_data_wait", wait_ms * MS, start_ns=0, epoch=epoch) for epoch in range(10)]
+        return write_lines(tmp_path / name, [header(), *rows([phases(forward=MS)] * 10), *waits, end()])
+
+    wait = changes(compare(run("a", 100), run("b", 50)))["first_data_wait"]
+    assert (wait.change, wait.verdict, wait.after) == (pytest.approx(-0.5), FASTER, Side(0.05, 10, 1))
+
+
+def test_missing_and_new_measurements_and_those_without_figures_are_listed(tmp_path: Path) -> None:
+    before = [header(), *rows([phases(forward=MS, grad_clip=MS)] * 20), end()]
+    after = [header(), *rows([phases(forward=MS, logging=MS)] * 20), end()]
+    write_lines(tmp_path / "a", before)
+    write_lines(tmp_path / "b", after)
+    summary = summary_of(after)
+    measured = {**summary.stages["train"].measurements, "grad_clip": NO_FIGURES, "augment": NO_FIGURES}
+    stage = replace(summary.stages["train"], measurements=measured)
+    write_summary(tmp_path / "b", summary_of(after, stages={"train": stage}))
+    comparison = compare(tmp_path / "a", tmp_path / "b")
+    assert comparison.absences == (
+        Absence("train", "grad_clip", "host", "missing"),
+        Absence("train", "logging", "host", "new"),
+        Absence("train", "augment", "host", "unmeasured"),
+    )
+    assert set(changes(comparison)) == {"iteration", "forward", "other"}
+
+
+def test_a_stage_on_one_side_only_is_listed_once(tmp_path: Path) -> None:
+    train = rows([phases(forward=MS)] * 20)
+    validate = rows([phases(forward=MS)] * 20, stage="validate")
+    before = write_lines(tmp_path / "a", [header(), *train, end()])
+    after = write_lines(tmp_path / "b", [header(), *train, *validate, end()])
+    assert compare(before, after).absences == (Absence("validate", None, "host", "new"),)
+    assert compare(after, before).absences == (Absence("validate", None, "host", "missing"),)
+
+
+def test_a_run_killed_in_warm_up_is_listed_not_crashed_on(tmp_path: Path) -> None:
+    before = write_run(tmp_path / "a", noisy_ms(1))
+    after = write_lines(tmp_path / "b", [header()])
+    comparison = compare(before, after)
+    assert comparison.changes == ()
+    assert comparison.absences == (Absence("train", None, "host", "missing"),)
+    assert f"{after}: rank 0: no end line: the process was killed, or is still running" in comparison.notes
+
+
+def test_a_single_iteration_has_a_change_but_no_interval(tmp_path: Path) -> None:
+    before, after = write_run(tmp_path / "a", [10.0]), write_run(tmp_path / "b", [20.0])
+    forward = changes(compare(before, after))["forward"]
+    assert (forward.change, forward.low, forward.high) == (pytest.approx(1.0), None, None)
+    assert forward.verdict == NO_DIFFERENCE
+    assert forward.reason is not None
+
+
+def test_every_differing_condition_is_named(tmp_path: Path) -> None:
+    settings = {"num_warmup_iters": 10, "loader": {"workers": 0, "pin": False}}
+    before = write_run(tmp_path / "a", [10.0] * 20, settings=settings)
+    after = write_run(
+        tmp_path / "b",
+        [10.0] * 30,
+        device="cuda:0",
+        world_size=2,
+        environment={"torch": "2.14.0", "lightning": "2.6.6", "python": "3.11.7", "cuda": None},
+        settings={"num_warmup_iters": 10, "loader": {"workers": 4, "pin": False}},
+    )
+    assert compare(before, after).differences == (
+        Difference("torch", ("2.13.0",), ("2.14.0",)),
+        Difference("loader.workers", ("0",), ("4",)),
+        Difference("device", ("cpu",), ("cuda:0",)),
+        Difference("world_size", ("1",), ("2",)),
+        Difference("train iterations", ("20",), ("30",)),
+        Difference("cuda", (None,), ("null",)),
+    )
+
+
+def test_the_batch_size_is_the_usual_one_of_the_run(tmp_path: Path) -> None:
+    def run(name: str, samples: int | None) -> Path:
+        made = rows([phases(forward=MS)] * 20, samples=samples)
+        last = row(20, phases(forward=MS), start_ns=10**10, samples=3)
+        return write_lines(tmp_path / name, [header(), *made, last, end()])
+
+    differences = compare(run("a", 32), run("b", 64)).differences
+    assert differences == (Difference("train batch size", ("32",), ("64",)),)
+    assert compare(run("c", 3), run("d", None)).differences == ()
+
+
+def test_runs_of_one_side_that_disagree_are_named(tmp_path: Path) -> None:
+    hosts = ["node-a", "node-b", "node-a"]
+    runs = [read_times(write_run(tmp_path / f"{i}", [10.0] * 20, host=host)) for i, host in enumerate(hosts)]
+    assert compare_runs(runs, runs[:1]).differences == (Difference("host", ("node-a", "node-b"), ("node-a",)),)
+
+
+def test_the_ranks_of_a_run_are_one_series(tmp_path: Path) -> None:
+    write_run(tmp_path, [10.0] * 20, rank=0, world_size=2)
+    write_run(tmp_path, [30.0] * 15, rank=1, world_size=2)
+    train = read_times(tmp_path).stages["train"]
+    assert train.iterations == 15
+    np.testing.assert_array_equal(train.ns[FORWARD], [20.0 * MS] * 15)
+
+
+def test_what_one_rank_does_alone_is_taken_from_that_rank(tmp_path: Path) -> None:
+    write_lines(tmp_path, [header(world_size=2), *rows([phases(forward=MS, checkpoint=8 * MS)] * 20), end()])
+    write_run(tmp_path, [1.0] * 20, rank=1, world_size=2)
+    times = read_times(tmp_path).stages["train"].ns[Measured("checkpoint", "host")]
+    np.testing.assert_array_equal(times, [8.0 * MS] * 20)
+
+
+def test_a_record_without_rows_cannot_be_compared(tmp_path: Path) -> None:
+    write_summary(tmp_path, summary_of(rows([phases(forward=MS)] * 20)))
+    with pytest.raises(BadInputError, match="so there are no times to compare"):
+        read_times(tmp_path)
+
+
+def test_the_whole_interval_must_lie_above_the_threshold(tmp_path: Path) -> None:
+    before = write_run(tmp_path / "a", noisy_ms(1))
+    comparison = compare(before, write_run(tmp_path / "b", noisy_ms(2, center=12)))
+    forward = changes(comparison)["forward"]
+    assert forward.low is not None
+    assert forward.change is not None
+    assert comparison.judge(forward.low - 1e-6, ["forward"]).crossed == (forward,)
+    between = comparison.judge((forward.low + forward.change) / 2, ["forward"])
+    assert (between.judged, between.crossed) == ((forward,), ())
+
+
+def test_no_interval_crosses_no_threshold(tmp_path: Path) -> None:
+    comparison = compare(write_run(tmp_path / "a", [10.0]), write_run(tmp_path / "b", [90.0]))
+    gate = comparison.judge(0.05, ["iteration"])
+    assert (len(gate.judged), gate.crossed) == (1, ())
+
+
+def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
+    train, validate = rows([phases(forward=MS)] * 20), rows([phases(forward=MS)] * 20, stage="validate")
+    run = write_lines(tmp_path, [header(), *train, *validate, end()])
+    comparison = compare(run, run)
+    assert {(c.stage, c.measurement) for c in comparison.only("validate", ["forward", "other"]).changes} == {
+        ("validate", "forward"),
+        ("validate", "other"),
+    }
+    assert comparison.only(None, []) == comparison
