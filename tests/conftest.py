@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from lightning_timing.nvtx_ranges import NVTX_RANGES
+from lightning_timing.stopwatch import STOPWATCH
 
 
 @pytest.fixture(autouse=True)
 def _no_preset_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own LIGHTNING_TIMING would add callbacks to the Trainers of the tests."""
     monkeypatch.delenv("LIGHTNING_TIMING", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> Iterator[None]:
+    """What a test enables it must leave disabled, or a run of ours must have left it so."""
+    yield
+    stopwatch_was_enabled, ranges_were_enabled = STOPWATCH.is_enabled, NVTX_RANGES.is_enabled
+    STOPWATCH.reset()
+    NVTX_RANGES.disable()
+    assert not stopwatch_was_enabled, "the test left the Stopwatch enabled"
+    assert not ranges_were_enabled, "the test left the NVTXRangeWrapper enabled"

@@ -1,0 +1,394 @@
+"""The Stopwatch by scripted clocks: counting, warm-up, nesting, misuse, threads, the report."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from lightning_timing import MisuseError, Stopwatch, TimingError
+from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
+from lightning_timing.record import MeasurementSummary
+from tests.known_cost import FakeClock
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(now_ns=0)
+
+
+@pytest.fixture
+def stopwatch(clock: FakeClock) -> Iterator[Stopwatch]:
+    """Enabled, without warm-up."""
+    stopwatch = Stopwatch()
+    stopwatch.enable(num_warmup_iters=0, clock=clock)
+    yield stopwatch
+    stopwatch.reset()
+
+
+def measure(stopwatch: Stopwatch, clock: FakeClock, name: str, ms: int) -> None:
+    stopwatch.start_meas(name)
+    clock.advance(ms * MS)
+    stopwatch.end_meas(name)
+
+
+def figures_of(name: str, stage: str = "train") -> MeasurementSummary:
+    return Stopwatch().summary().stages[stage].measurements[name]
+
+
+def test_there_is_one_in_the_process() -> None:
+    assert Stopwatch() is Stopwatch()
+    assert copy.deepcopy(Stopwatch()) is Stopwatch()
+    assert pickle.loads(pickle.dumps(Stopwatch())) is Stopwatch()
+
+
+def test_until_enabled_every_method_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    stopwatch = Stopwatch()
+
+    stopwatch.start_meas("a")
+    stopwatch.end_meas("never started")
+    stopwatch.start_one_time_measurement("b")
+    stopwatch.end_one_time_measurement("c")
+    stopwatch.set_cpu_usage_meas_name("d")
+    stopwatch.finish_iter()
+    stopwatch.print_eval_times()
+
+    assert not stopwatch.is_enabled
+    assert stopwatch.get_num_nonwarmup_iters_measured() == 0
+    assert stopwatch.summary().stages == {}
+    assert capsys.readouterr().out == ""
+
+
+def test_arguments_enable_it_and_enabling_twice_is_an_error() -> None:
+    stopwatch = Stopwatch(num_warmup_iters=3, print_every_n_iters=None, do_cuda_sync=False)
+    try:
+        assert stopwatch.is_enabled
+        with pytest.raises(TimingError, match="enabled already"):
+            stopwatch.enable(3, None, False)
+    finally:
+        stopwatch.reset()
+
+
+@pytest.mark.parametrize("bad", [{"num_warmup_iters": -1}, {"print_every_n_iters": 0}, {"on_misuse": "shrug"}])
+def test_a_number_out_of_its_range_is_refused_with_what_was_given(bad: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=repr(next(iter(bad.values())))):
+        Stopwatch().enable(**bad)  # type: ignore[arg-type]  # the point of the test
+    assert not Stopwatch().is_enabled
+
+
+def test_the_mean_per_interval_and_per_iteration_differ_where_they_should(
+    stopwatch: Stopwatch, clock: FakeClock
+) -> None:
+    for iteration in range(4):
+        measure(stopwatch, clock, "twice", 10)
+        measure(stopwatch, clock, "twice", 30)
+        if iteration % 2:
+            measure(stopwatch, clock, "sometimes", 8)
+        stopwatch.finish_iter()
+
+    twice, sometimes = figures_of("twice"), figures_of("sometimes")
+    assert (twice.count, twice.total_s, twice.mean_s, twice.per_iteration_s) == (8, 0.16, 0.02, 0.04)
+    assert (twice.min_s, twice.max_s, twice.p50_s) == (0.01, 0.03, 0.02)
+    assert twice.std_s == pytest.approx(0.010690449676496976)
+    assert (sometimes.count, sometimes.mean_s, sometimes.per_iteration_s) == (2, 0.008, 0.004)
+    assert stopwatch.get_num_nonwarmup_iters_measured() == 4
+
+
+def test_shares_are_of_the_iterations_time(stopwatch: Stopwatch, clock: FakeClock) -> None:
+    for _ in range(3):
+        measure(stopwatch, clock, "a", 30)
+        clock.advance(70 * MS)
+        stopwatch.finish_iter()
+
+    assert figures_of("a").share == pytest.approx(0.3)
+
+
+def test_warm_up_is_not_counted(clock: FakeClock) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=2, clock=clock)
+    try:
+        for ms in (500, 400, 10, 20):
+            measure(stopwatch, clock, "a", ms)
+            stopwatch.finish_iter()
+        measure(stopwatch, clock, "only in an unfinished iteration", 1)
+        stage = stopwatch.summary().stages["train"]
+    finally:
+        stopwatch.reset()
+
+    assert (stage.iterations, stage.warmup_iterations) == (2, 2)
+    assert stage.measurements["a"].mean_s == 0.015
+    assert stage.measurements["only in an unfinished iteration"].count == 0
+
+
+def test_a_name_seen_only_in_warm_up_is_reported_as_not_measured(
+    clock: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=1, clock=clock)
+    try:
+        measure(stopwatch, clock, "early", 5)
+        stopwatch.finish_iter()
+        measure(stopwatch, clock, "late", 5)
+        stopwatch.finish_iter()
+        stopwatch.print_eval_times()
+        early = figures_of("early")
+    finally:
+        stopwatch.reset()
+
+    assert (early.count, early.mean_s, early.total_s, early.share) == (0, None, None, None)
+    assert "not measured (warm-up only): early" in capsys.readouterr().out
+
+
+def test_an_interval_that_straddles_the_end_of_warm_up_is_dropped(clock: FakeClock) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=1, clock=clock)
+    try:
+        stopwatch.start_meas("a")
+        clock.advance(MS)
+        stopwatch.finish_iter()
+        clock.advance(MS)
+        stopwatch.end_meas("a")
+        measure(stopwatch, clock, "a", 4)
+        stopwatch.finish_iter()
+        a = figures_of("a")
+    finally:
+        stopwatch.reset()
+
+    assert (a.count, a.mean_s) == (1, 0.004)
+
+
+def test_nested_measurements_form_a_tree(stopwatch: Stopwatch, clock: FakeClock) -> None:
+    for _ in range(2):
+        stopwatch.start_meas("outer")
+        measure(stopwatch, clock, "first", 1)
+        stopwatch.start_meas("second")
+        measure(stopwatch, clock, "inmost", 1)
+        stopwatch.end_meas("second")
+        stopwatch.end_meas("outer")
+        measure(stopwatch, clock, "apart", 1)
+        stopwatch.finish_iter()
+
+    parents = {name: m.parent for name, m in stopwatch.summary().stages["train"].measurements.items()}
+    assert parents == {"outer": None, "first": "outer", "second": "outer", "inmost": "second", "apart": None}
+
+
+def test_crossing_measurements_are_no_parents_of_each_other(stopwatch: Stopwatch, clock: FakeClock) -> None:
+    stopwatch.start_meas("a")
+    clock.advance(MS)
+    stopwatch.start_meas("b")
+    clock.advance(MS)
+    stopwatch.end_meas("a")
+    clock.advance(MS)
+    stopwatch.end_meas("b")
+    stopwatch.finish_iter()
+
+    assert (figures_of("a").parent, figures_of("b").parent) == (None, None)
+    assert (figures_of("a").mean_s, figures_of("b").mean_s) == (0.002, 0.002)
+
+
+# ---- misuse ----
+
+
+def test_ending_what_was_not_started_names_the_measurement_and_the_place(stopwatch: Stopwatch) -> None:
+    with pytest.raises(MisuseError, match=r"'a' was ended without having been started.*test_stopwatch\.py:\d+"):
+        stopwatch.end_meas("a")
+
+
+def test_starting_twice_is_misuse_and_the_sample_is_dropped(stopwatch: Stopwatch, clock: FakeClock) -> None:
+    stopwatch.start_meas("a")
+    with pytest.raises(MisuseError, match=r"'a' was started twice.*test_stopwatch\.py:\d+"):
+        stopwatch.start_meas("a")
+    clock.advance(MS)
+    stopwatch.end_meas("a")
+    measure(stopwatch, clock, "a", 3)
+    stopwatch.finish_iter()
+
+    assert (figures_of("a").count, figures_of("a").mean_s) == (1, 0.003)
+
+
+def test_an_iteration_finished_with_something_open_is_misuse_and_still_counts(
+    stopwatch: Stopwatch, clock: FakeClock
+) -> None:
+    stopwatch.start_meas("a")
+    with pytest.raises(MisuseError, match="'a' was still open when its iteration was finished"):
+        stopwatch.finish_iter()
+    stopwatch.end_meas("a")
+
+    assert stopwatch.get_num_nonwarmup_iters_measured() == 1
+    assert figures_of("a").count == 0
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_one_time_measurement_is_made_once(stopwatch: Stopwatch, clock: FakeClock, started: bool) -> None:
+    stopwatch.start_one_time_measurement("load")
+    clock.advance(2 * MS)
+    stopwatch.end_one_time_measurement("load")
+    with pytest.raises(MisuseError, match="'load' was"):
+        (stopwatch.start_one_time_measurement if started else stopwatch.end_one_time_measurement)("load")
+
+    assert stopwatch.summary().one_time == {"load": 0.002}
+
+
+def test_warnings_instead_of_errors_come_once_a_name_and_keep_the_rest_right(clock: FakeClock) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=0, on_misuse="warn", clock=clock)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                stopwatch.end_meas("a")
+                stopwatch.start_meas("b")
+                stopwatch.start_meas("b")
+                stopwatch.end_meas("b")
+                measure(stopwatch, clock, "c", 7)
+                stopwatch.finish_iter()
+        c, b = figures_of("c"), figures_of("b")
+    finally:
+        stopwatch.reset()
+
+    assert [str(w.message).split("'")[1] for w in caught] == ["a", "b"]
+    assert all(w.filename == __file__ for w in caught)
+    assert (c.count, c.mean_s, b.count) == (3, 0.007, 0)
+
+
+# ---- names ----
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "\x00\x1b[31m", "🚀", "\u202egnp", "<b>&amp;</b>", " ", "x" * MAX_NAME_LENGTH])
+def test_a_strange_name_is_kept_exactly(stopwatch: Stopwatch, clock: FakeClock, name: str) -> None:
+    measure(stopwatch, clock, name, 1)
+    stopwatch.finish_iter()
+
+    assert figures_of(name).count == 1
+
+
+@pytest.mark.parametrize("name", ["", "x" * 100_000, "\ud800", None, 3, ["a"], b"a"])
+def test_what_cannot_be_a_name_is_refused_at_once(stopwatch: Stopwatch, name: object) -> None:
+    with pytest.raises(MisuseError, match="name"):
+        stopwatch.start_meas(name)  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(MisuseError):
+        stopwatch.end_meas(name)  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(MisuseError, match="name"):
+        stopwatch.start_one_time_measurement(name)  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(MisuseError):
+        stopwatch.end_one_time_measurement(name)  # type: ignore[arg-type]  # the point of the test
+
+
+def test_names_made_up_on_the_way_are_capped(clock: FakeClock) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=0, on_misuse="warn", clock=clock)
+    try:
+        with pytest.warns(UserWarning, match=f"there are {MAX_MEASUREMENTS} different names already"):
+            for i in range(MAX_MEASUREMENTS + 100):
+                stopwatch.start_meas(f"step {i}")
+                stopwatch.end_meas(f"step {i}")
+        stopwatch.finish_iter()
+        names = stopwatch.summary().stages["train"].measurements
+    finally:
+        stopwatch.reset()
+
+    assert len(names) == MAX_MEASUREMENTS
+
+
+# ---- time ----
+
+
+def test_clock_readings_that_repeat_give_zero_and_not_nothing(stopwatch: Stopwatch, clock: FakeClock) -> None:
+    for _ in range(2):
+        measure(stopwatch, clock, "a", 0)
+        stopwatch.finish_iter()
+
+    a = figures_of("a")
+    assert (a.count, a.mean_s, a.std_s, a.share) == (2, 0.0, 0.0, None)
+
+
+# ---- threads ----
+
+
+def test_one_name_open_on_many_threads_is_measured_on_each(stopwatch: Stopwatch) -> None:
+    all_open = threading.Barrier(8)
+
+    def work() -> None:
+        for _ in range(50):
+            stopwatch.start_meas("shared")
+            stopwatch.end_meas("shared")
+        stopwatch.start_meas("shared")
+        all_open.wait(timeout=30)
+        stopwatch.end_meas("shared")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stopwatch.finish_iter()
+
+    assert figures_of("shared").count == 8 * 51
+
+
+def test_a_measurement_is_ended_on_the_thread_that_started_it(stopwatch: Stopwatch, clock: FakeClock) -> None:
+    stopwatch.start_meas("a")
+    errors: list[Exception] = []
+
+    def end() -> None:
+        try:
+            stopwatch.end_meas("a")
+        except MisuseError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    clock.advance(MS)
+    stopwatch.end_meas("a")
+    stopwatch.finish_iter()
+
+    assert len(errors) == 1
+    assert figures_of("a").mean_s == 0.001
+
+
+# ---- switching on and off ----
+
+
+def test_figures_stay_readable_after_disable_and_are_gone_after_reset(
+    clock: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=0, clock=clock)
+    measure(stopwatch, clock, "a", 1)
+    stopwatch.finish_iter()
+    stopwatch.disable()
+    measure(stopwatch, clock, "a", 1)
+
+    assert figures_of("a").count == 1
+    stopwatch.reset()
+    assert stopwatch.summary().stages == {}
+
+
+def test_it_prints_every_so_many_counted_iterations(clock: FakeClock, capsys: pytest.CaptureFixture[str]) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=1, print_every_n_iters=2, clock=clock)
+    try:
+        printed = []
+        for _ in range(6):
+            measure(stopwatch, clock, "a", 1)
+            stopwatch.finish_iter()
+            printed.append("train:" in capsys.readouterr().out)
+    finally:
+        stopwatch.reset()
+
+    assert printed == [False, False, True, False, True, False]
+
+
+def test_cpu_usage_is_measured_of_one_measurement_only(stopwatch: Stopwatch) -> None:
+    stopwatch.set_cpu_usage_meas_name("a")
+    stopwatch.set_cpu_usage_meas_name("a")
+    with pytest.raises(TimingError, match="'a' already"):
+        stopwatch.set_cpu_usage_meas_name("b")
+    for _ in range(3):
+        stopwatch.start_meas("a")
+        stopwatch.end_meas("a")
+        stopwatch.finish_iter()
+
+    usage = stopwatch.summary().cpu_usage
+    assert usage is not None
+    assert usage.measurement == "a"
