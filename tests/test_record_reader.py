@@ -254,6 +254,10 @@ BAD_LINES = {
     "no iteration": {**ROW, "ns": {FORWARD: 5}},
     "negative time": {**ROW, "ns": {ITERATION: -5}},
     "number beyond 64 bits": {**ROW, "ns": {ITERATION: 2**64 - 1}},
+    "negative time outside": msgspec.to_builtins(outside("x", -1, start_ns=0)),
+    "number beyond 64 bits in a header": msgspec.to_builtins(header(segment="x-0", settings={"x": 2**64})),
+    "number beyond 64 bits outside": msgspec.to_builtins(outside("x", 2**64, start_ns=0)),
+    "samples beyond any float": {**ROW, "samples": 10**400},
     "unknown stage": {**ROW, "stage": "tuning"},
     "unknown kind": {"kind": "footer"},
     "no kind": {"segment": SEGMENT},
@@ -360,7 +364,18 @@ def test_nothing_but_empty_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"null", b'{"schema_version": 2}', b'{"schema_version": "1"}', b"[" * 10**6, b"\xff", b"\0" * 9],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"schema_version": 2}',
+        b'{"schema_version": "1"}',
+        msgspec.json.encode(summary_of([header(), *TWO_ROWS], world_size=2**64)),
+        b"[" * 10**6,
+        b"\xff",
+        b"\0" * 9,
+    ],
 )
 def test_a_bad_summary(tmp_path: Path, content: bytes) -> None:
     run_dir = write_lines(tmp_path, [header(), end()])

@@ -41,7 +41,8 @@ class Job:
     def stage(self, name: str | None) -> StageSummary | None:
         """The figures of a stage, if it measured any iteration in it."""
         found = self.report.stages.get(name) if self.report is not None and name is not None else None
-        return found if found is not None and found.iterations and found.measurements[ITERATION].total_s else None
+        iteration = found.measurements.get(ITERATION) if found is not None else None
+        return found if iteration is not None and iteration.total_s else None
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,16 @@ def find_jobs(path: Path) -> list[Path]:
     return sorted(jobs, key=lambda job: [(len(part), part) for part in job.relative_to(path).parts])
 
 
-def read_multirun(path: Path, jobs: list[Path]) -> Multirun:
+def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Multirun:
     """Reads the jobs of a multirun; one that has no record, or a bad one, is listed with the reason.
 
     Args:
         path: The multirun's folder.
         jobs: The folders of its jobs, at least one.
+        stage: The stage to compare them by; None for the first, in the order of `STAGES`, that any of them has.
 
     Raises:
-        BadInputError: No job has a record.
+        BadInputError: No job has a record, or none has figures of the stage.
     """
     overrides = [_overrides(job) for job in jobs]
     common = tuple(override for override in overrides[0] if all(override in other for other in overrides))
@@ -90,7 +92,10 @@ def read_multirun(path: Path, jobs: list[Path]) -> Multirun:
     ]
     if all(job.report is None for job in read):
         raise BadInputError(f"{path}: none of its {len(jobs):,} jobs has a record: {read[0].problem}")
-    stage = next((name for name in STAGES if any(job.stage(name) for job in read)), None)
+    measured = [name for name in STAGES if any(job.stage(name) for job in read)]
+    if stage is not None and stage not in measured:
+        raise BadInputError(f"{path}: no job has figures of stage {stage!r}; there is {', '.join(measured) or 'none'}")
+    stage = stage or next(iter(measured), None)
     by_samples = all(found.samples is not None for job in read if (found := job.stage(stage)) is not None)
     return Multirun(
         path, stage, by_samples, common, tuple(sorted(read, key=lambda job: -_speed(job, stage, by_samples)))

@@ -130,6 +130,7 @@ def _decode(data: bytes) -> Line:
     if kind == "header":
         check_version(data)
     line: Line = _decoders[kind].decode(data)
+    check_numbers(line)
     return line
 
 
@@ -144,3 +145,15 @@ def check_version(data: bytes) -> None:
         raise msgspec.ValidationError(
             f"schema version {version}; this version of lightning-timing reads version {SCHEMA_VERSION}"
         )
+
+
+def check_numbers(found: object) -> None:
+    """Checks that every whole number in a header or a summary has 64 bits at most, as what reads them calculates.
+
+    Raises:
+        msgspec.ValidationError: One has more.
+    """
+    try:
+        msgspec.msgpack.encode(found)  # MessagePack knows no longer ones
+    except OverflowError as error:
+        raise msgspec.ValidationError("a number of more than 64 bits") from error

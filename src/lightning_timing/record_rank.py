@@ -106,7 +106,7 @@ class _RankReading:
             if isinstance(line, SegmentEnd):
                 self._ends[line.segment] = line
             else:
-                self._builder(line.stage).append_outside(line)
+                self._take_outside(line)
 
     def finish(self) -> RankRecord | None:
         if not self._segments:
@@ -150,6 +150,11 @@ class _RankReading:
             self._builder(row.stage).append(row)
         except OverflowError as error:
             raise self._wrong("a number of more than 64 bits") from error
+
+    def _take_outside(self, row: OutsideRow) -> None:
+        if row.ns < 0:
+            raise self._wrong("a negative time")
+        self._builder(row.stage).append_outside(row)
 
     def _belongs(self, segment: str) -> bool:
         if segment in self._segments:

@@ -13,7 +13,7 @@ import msgspec
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.record import RunSummary, SegmentHeader
-from lightning_timing.record_lines import check_version, open_regular
+from lightning_timing.record_lines import check_numbers, check_version, open_regular
 from lightning_timing.record_rank import RankRecord, read_rank
 
 TIMING_FOLDER: Final = "timing"
@@ -179,6 +179,8 @@ def read_summary(folder: Path) -> RunSummary | None:
         raise BadInputError(f"{path}: longer than {MAX_SUMMARY_BYTES >> 20} MiB")
     try:
         check_version(data)
-        return msgspec.json.decode(data, type=RunSummary)
+        summary = msgspec.json.decode(data, type=RunSummary)
+        check_numbers(summary)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a summary: {error}") from error
+    return summary

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if jobs:
         if args.html is not None:
             raise BadInputError(f"{args.run}: a multirun folder; --html takes one run, such as {jobs[0]}")
-        multirun = read_multirun(args.run, jobs)
+        multirun = read_multirun(args.run, jobs, args.stage)
         sys.stdout.write(multirun_json(multirun) if args.json else _rendered(multirun_blocks(multirun), args))
         return 0
     report = _only_stage(read_report(args.run), args.stage)

@@ -10,7 +10,7 @@ from lightning_timing.reporting.blocks import Block, Heading, Table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()<>#+!|~&@:-])")
+_SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|~&]|:(?=//))")
 _INDENT: Final = "&emsp;"
 
 

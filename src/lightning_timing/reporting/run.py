@@ -92,8 +92,9 @@ def culprit_line(culprit: Culprit | None) -> str:
         return "No rank holds the others up."
     where = ", ".join(f"{phase} {seconds(excess)}" for phase, excess in culprit.phases.items())
     return (
-        f"Rank {culprit.rank} holds the others up: {seconds(culprit.excess_s)} an iteration more work of its own than "
-        f"their median ({where}), while they spend {seconds(culprit.wait_s)} more in {culprit.waiting_phase}."
+        f"Rank {culprit.rank} holds the others up: work of its own takes it {seconds(culprit.excess_s)} an iteration "
+        f"longer ({where}) than the median of the others, who spend {seconds(culprit.wait_s)} more in "
+        f"{culprit.waiting_phase}."
     )
 
 

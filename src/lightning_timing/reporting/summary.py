@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from lightning_timing.verdict import Verdict
 
 HOST_TIME_NOTE: Final = (
-    "Host time. `mean` to `max` are per interval; `per iteration` is the total over all iterations, by their number."
+    'Host time. "mean" to "max" are per interval; "per iteration" is the total over all iterations, by their number.'
 )
-_DEVICE_NOTE: Final = "`device` columns: time on the device, per interval."
+_DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 _INDENT: Final = "  "
 _MAX_DEPTH_SHOWN: Final = 12
 
