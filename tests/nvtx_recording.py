@@ -95,8 +95,12 @@ def record(code: str, folder: Path, *arguments: str, **environment: str) -> Reco
 
 def attached(file: Path) -> dict[str, str]:
     """The variables that attach the recorder to a program, writing to `file`."""
-    library = built("nvtx_recorder.c", "-fvisibility=hidden", "-pthread")
-    return {"NVTX_INJECTION64_PATH": str(library), "NVTX_RECORDER_FILE": str(file)}
+    return {"NVTX_INJECTION64_PATH": str(built_recorder()), "NVTX_RECORDER_FILE": str(file)}
+
+
+def built_recorder() -> Path:
+    """The recorder's library."""
+    return built("nvtx_recorder.c", "-fvisibility=hidden", "-pthread")
 
 
 def read_recording(file: Path) -> Recording:

@@ -18,10 +18,8 @@ from typing import Any, Final
 DOMAIN: Final = "lightning_timing"
 """The NVTX domain of every range of this package."""
 
-FIRST_ASKING_NVTX: Final = (0, 2, 12)
-"""The first `nvtx` that asks the tool for its payload extension, and falls silent where that is refused."""
-LAST_REFUSING_NSYS: Final = (2023, 4, 4)
-"""The last Nsight Systems that is known to refuse it."""
+LAST_REFUSING_NSYS: Final = "2023.4.4"
+"""The last Nsight Systems that is known to refuse what `nvtx` asks for."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +67,19 @@ def attached_tool() -> str | None:
     return os.environ.get("NVTX_INJECTION64_PATH") or None
 
 
-def open_domain() -> NvtxStatus:
-    """Finds out where ranges go in this process. Imports `nvtx`, and torch only where `nvtx` fails under a tool."""
+def open_domain(torch_instead: bool = True) -> NvtxStatus:
+    """Finds out where ranges go in this process. Imports `nvtx`.
+
+    Args:
+        torch_instead: Whether torch is imported where `nvtx` fails under a tool, and takes its place if it can.
+    """
     tool = attached_tool()
     disabled = os.environ.get("NVTX_DISABLE")
     try:
         import nvtx  # type: ignore[import-untyped]  # it ships no types
     except ImportError:
         advice = "the package nvtx is not installed: NVTX ranges are off (pip install nvtx)"
-        return _without_nvtx(None, disabled, tool, advice)
+        return _without_nvtx(None, disabled, tool, advice, torch_instead)
     nvtx_version = _version_of_nvtx()
     if disabled:
         problem = f"NVTX_DISABLE={disabled} switches NVTX ranges off in Python, though a tool is attached: unset it"
@@ -92,7 +94,7 @@ def open_domain() -> NvtxStatus:
     if not os.path.exists(tool):
         problem = f"NVTX_INJECTION64_PATH names no file ({tool}), so no tool is attached: correct or unset it"
         return NvtxStatus(nvtx_version, disabled, tool, None, problem)
-    return _without_nvtx(nvtx_version, disabled, tool, refusal(nvtx_version, nsys_version_in(tool)))
+    return _without_nvtx(nvtx_version, disabled, tool, refusal(nvtx_version, nsys_version_in(tool)), torch_instead)
 
 
 def refusal(nvtx_version: str | None, nsys_version: str | None) -> str:
@@ -102,27 +104,18 @@ def refusal(nvtx_version: str | None, nsys_version: str | None) -> str:
         nvtx_version: The version of the package `nvtx`.
         nsys_version: The version of Nsight Systems, or None where it is not known.
     """
-    last = ".".join(map(str, LAST_REFUSING_NSYS))
+    known = nsys_version or f"{LAST_REFUSING_NSYS} or older"
     return (
-        f"the attached tool (Nsight Systems {nsys_version or f'{last} or older'}) refuses the NVTX domain of the "
-        f"package nvtx {nvtx_version}, so the profile would hold no ranges: Nsight Systems up to {last} does not work "
-        "with nvtx 0.2.12 or newer. Install a newer Nsight Systems, or pip install nvtx==0.2.11"
+        f"the tool (Nsight Systems {known}) refuses the NVTX domain of the package nvtx {nvtx_version}, so the profile "
+        f"would hold no ranges: Nsight Systems up to {LAST_REFUSING_NSYS} does not work with nvtx 0.2.12 or newer. "
+        "Install a newer Nsight Systems, or pip install nvtx==0.2.11"
     )
-
-
-def is_refused(nvtx_version: str, nsys_version: str) -> bool:
-    """Whether this `nvtx` is known to get no domain from this Nsight Systems."""
-    return _numbers(nvtx_version) >= FIRST_ASKING_NVTX and _numbers(nsys_version)[:3] <= LAST_REFUSING_NSYS
 
 
 def nsys_version_in(text: str) -> str | None:
     """The version of Nsight Systems in a path or in the output of `nsys --version`; None where there is none."""
     found = re.search(r"\b20\d\d\.\d+(\.\d+)*", text)
     return found and found.group()
-
-
-def _numbers(version_text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version_text))
 
 
 def _version_of_nvtx() -> str | None:
@@ -132,9 +125,11 @@ def _version_of_nvtx() -> str | None:
         return None
 
 
-def _without_nvtx(nvtx_version: str | None, disabled: str | None, tool: str | None, problem: str) -> NvtxStatus:
+def _without_nvtx(
+    nvtx_version: str | None, disabled: str | None, tool: str | None, problem: str, torch_instead: bool
+) -> NvtxStatus:
     """The status where `nvtx` is of no use: under a tool, torch's own NVTX takes its place if the build has it."""
-    sink = _torch_sink() if tool else None
+    sink = _torch_sink() if tool and torch_instead else None
     if sink is not None:
         problem += (
             ". Until then the ranges go through torch's own NVTX, in the default domain, without category, colour "
