@@ -24,7 +24,7 @@ ASKS_THE_TOOL = hasattr(nvtx, "Domain") and hasattr(nvtx.Domain, "push_range")
 
 @pytest.fixture(scope="module")
 def recorder() -> str:
-    """A library that takes the domain. Of the module's scope, so that it is compiled while the compiler is on the path."""
+    """A library that takes the domain. Compiled before `no_tools` takes the compiler off the path."""
     return str(built_recorder())
 
 
