@@ -1,0 +1,157 @@
+"""Hydra multirun folders: jobs side by side with their overrides, best first."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from records import MS, end, header, phases, rows, summary_of, write_lines, write_summary
+
+from lightning_timing.cli.main import main
+from lightning_timing.errors import BadInputError
+from lightning_timing.multirun import find_jobs, read_multirun
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_job(folder: Path, overrides: str | None, forward_ms: int | None, **row_changes: object) -> Path:
+    """A job's folder: with its overrides, and with a record where it has a `forward_ms`."""
+    if forward_ms is not None:
+        lines = [header(), *rows([phases(forward=forward_ms * MS)] * 20, **row_changes), end()]
+        write_summary(write_lines(folder, lines), summary_of(lines))
+    if overrides is not None:
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / ".hydra" / "overrides.yaml").write_text(overrides, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    for job, forward_ms in (("0", 30), ("1", 10), ("10", 20), ("2", None)):
+        write_job(tmp_path / job, f"- timing=evaluation\n- model.width={job}\n", forward_ms)
+    return tmp_path
+
+
+def test_jobs_are_found_in_the_order_of_their_numbers(sweep: Path) -> None:
+    assert [job.name for job in find_jobs(sweep)] == ["0", "1", "2", "10"]
+
+
+def test_jobs_in_nested_folders_are_found(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "lr=1" / "data=a", None, 10)
+
+    assert find_jobs(tmp_path) == [job]
+
+
+@pytest.mark.parametrize("name", ["nothing", "file", "empty"])
+def test_no_jobs(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+
+    assert find_jobs(tmp_path / name) == []
+
+
+def test_best_first_with_what_sets_the_jobs_apart(sweep: Path) -> None:
+    found = read_multirun(sweep, find_jobs(sweep))
+
+    assert [job.name for job in found.jobs] == ["1", "10", "0", "2"]
+    assert found.common_overrides == ("timing=evaluation",)
+    assert found.jobs[0].overrides == ("model.width=1",)
+    assert found.by_samples
+    assert found.jobs[-1].report is None
+    assert found.jobs[-1].problem is not None
+    assert "no record here" in found.jobs[-1].problem
+
+
+def test_more_samples_a_second_are_better_than_shorter_iterations(tmp_path: Path) -> None:
+    write_job(tmp_path / "small", None, 10, samples=8)
+    write_job(tmp_path / "large", None, 20, samples=64)
+
+    assert [job.name for job in read_multirun(tmp_path, find_jobs(tmp_path)).jobs] == ["large", "small"]
+
+
+def test_unknown_batch_sizes_leave_iterations_a_second(tmp_path: Path) -> None:
+    write_lines(tmp_path / "unknown", [header(), *rows([phases(forward=10 * MS)] * 20, samples=None), end()])
+    write_job(tmp_path / "known", None, 20, samples=64)
+
+    found = read_multirun(tmp_path, find_jobs(tmp_path))
+
+    assert not found.by_samples
+    assert [job.name for job in found.jobs] == ["unknown", "known"]
+
+
+def test_jobs_are_compared_by_the_stage_asked_for(tmp_path: Path) -> None:
+    write_job(tmp_path / "0", None, 10)
+    write_job(tmp_path / "1", None, 20, stage="test")
+    jobs = find_jobs(tmp_path)
+
+    assert read_multirun(tmp_path, jobs).stage == "train"
+    assert [job.name for job in read_multirun(tmp_path, jobs, "test").jobs] == ["1", "0"]
+    with pytest.raises(BadInputError, match="no job has figures of stage 'predict'; there is train, test"):
+        read_multirun(tmp_path, jobs, "predict")
+
+
+def test_a_job_that_measured_nothing_comes_last(tmp_path: Path) -> None:
+    write_lines(tmp_path / "0", [header()])
+    write_job(tmp_path / "1", None, 20)
+
+    assert [job.name for job in read_multirun(tmp_path, find_jobs(tmp_path)).jobs] == ["1", "0"]
+
+
+@pytest.mark.parametrize("overrides", ["{", "a: 1", "[" * 5000, "- 2001-99-99", "\0", "- !!python/object:os.system x"])
+def test_overrides_that_are_none(tmp_path: Path, overrides: str) -> None:
+    write_job(tmp_path / "0", overrides, 10)
+
+    with pytest.raises(BadInputError, match=r"overrides\.yaml: not"):
+        read_multirun(tmp_path, find_jobs(tmp_path))
+
+
+def test_a_job_with_a_bad_record_is_listed_with_the_reason(sweep: Path) -> None:
+    (sweep / "0" / "timing" / "rank0.jsonl").write_text("hello\n", encoding="utf-8")
+
+    (bad,) = (job for job in read_multirun(sweep, find_jobs(sweep)).jobs if job.name == "0")
+
+    assert bad.problem is not None
+    assert "not a record" in bad.problem
+
+
+def test_no_job_has_a_record(tmp_path: Path) -> None:
+    write_job(tmp_path / "0", "- a=1\n", None)
+
+    with pytest.raises(BadInputError, match="none of its 1 jobs has a record"):
+        read_multirun(tmp_path, find_jobs(tmp_path))
+
+
+def test_the_report_as_text(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(sweep)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert lines[0] == f"{sweep}: 4 jobs"
+    assert lines[1].split() == ["job", "speed", "iteration", "p95", "verdict", "status", "overrides"]
+    assert lines[2].split() == [
+        *("1", "3,200", "samples/s", "10.0", "ms", "10.0", "ms", "compute-bound", "completed", "model.width=1")
+    ]
+    assert lines[5].split() == ["2", "-", "-", "-", "-", "no", "record", "model.width=2"]
+    assert "all jobs: timing=evaluation" in lines
+
+
+def test_the_report_as_json(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(sweep), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+
+    assert found["best_by"] == "samples_per_second"
+    assert [job["job"] for job in found["jobs"]] == ["1", "10", "0", "2"]
+    assert found["jobs"][0]["report"]["stages"]["train"]["iterations"] == 20
+    assert found["jobs"][3]["report"] is None
+
+
+def test_a_page_is_of_one_run(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(sweep), "--html", str(sweep / "page.html")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (sweep / "page.html").exists()
