@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 @pytest.fixture
 def before(tmp_path: Path) -> Path:
     return write_run(tmp_path / "before", noisy_ms(1))
@@ -151,6 +156,12 @@ def test_what_was_not_measured_on_both_sides_is_listed(tmp_path: Path, capsys: p
     lines = capsys.readouterr().out.splitlines()
     assert "only before: grad_clip" in lines
     assert "only after: logging" in lines
+
+
+def test_the_reason_for_no_interval_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(write_run(tmp_path / "a", [1.0]), write_run(tmp_path / "b", [1.0])) == 0
+    reason = "no interval, as an interval takes at least 8 times on each side, or more runs: iteration, forward, other"
+    assert reason in capsys.readouterr().out.splitlines()
 
 
 def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

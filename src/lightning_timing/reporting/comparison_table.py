@@ -87,7 +87,10 @@ def _stage_blocks(stage: str, changes: list[MeasurementChange], absences: list[A
     yield Heading(stage)
     if changes:
         yield Table(_CHANGE_COLUMNS, tuple(map(_change_row, changes)))
-    lines = [f"{_label(c)}: no interval: {c.reason}" for c in changes if c.reason]
+    lines = [
+        f"no interval, as {reason}: {', '.join(_label(change) for change in changes if change.reason == reason)}"
+        for reason in dict.fromkeys(change.reason for change in changes if change.reason)
+    ]
     for kind, words in _ABSENT.items():
         if names := [_label(absence) for absence in absences if absence.kind == kind]:
             lines.append(f"{words}: {', '.join(names)}")
