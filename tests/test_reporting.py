@@ -1,0 +1,258 @@
+"""The parts of a report: units, names, the tree, text and Markdown."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import replace
+
+import pytest
+from figures import device, measurement, not_measured, stage
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from rich.cells import cell_len
+
+from lightning_timing.phases import CALLBACKS, FIRST_DATA_WAIT, FORWARD, ITERATION
+from lightning_timing.record import CpuUsage, StageSummary
+from lightning_timing.reporting.blocks import Column, Heading, Lines, Table
+from lightning_timing.reporting.markdown import render_markdown
+from lightning_timing.reporting.text import render, render_summary
+from lightning_timing.reporting.tree import tree
+from lightning_timing.reporting.units import percent, plural, printable, rate, seconds
+from lightning_timing.verdict import Verdict
+
+names = st.text(min_size=1, max_size=80)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (3e-11, "0.03 ns"),
+        (5e-9, "5.00 ns"),
+        (1.234e-6, "1.23 us"),
+        (9.996e-4, "999.6 us"),
+        (0.0123, "12.3 ms"),
+        (0.5, "500.0 ms"),
+        (1.0, "1.00 s"),
+        (75.26, "75.3 s"),
+        (86400.0, "86,400 s"),
+        (-0.002, "-2.00 ms"),
+        (float("inf"), "inf s"),
+    ],
+)
+def test_times_have_the_unit_that_suits_them(value: float | None, shown: str) -> None:
+    assert seconds(value) == shown
+
+
+def test_shares_rates_and_plurals() -> None:
+    assert [percent(share) for share in (None, 0.0, 0.4236, 1.0)] == ["-", "0.0 %", "42.4 %", "100.0 %"]
+    assert rate(1000, 8.0, "samples") == "125.0 samples/s"
+    assert rate(1000, None, "samples") == "- samples/s"
+    assert [plural(count, "rank") for count in (0, 1, 1024)] == ["0 ranks", "1 rank", "1,024 ranks"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("forward", "forward"),
+        ("a b", "a b"),
+        ("größe 日本 😀", "größe 日本 😀"),
+        ("[red]x[/]", "[red]x[/]"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("a\u2028b", "a\\u2028b"),
+        ("\ud800", "\\ud800"),
+        ("x" * 60, "x" * 60),
+        ("x" * 61, "x" * 57 + "..."),
+    ],
+)
+def test_names_are_shown_as_they_are_but_for_what_would_do_harm(name: str, shown: str) -> None:
+    assert printable(name) == shown
+
+
+@given(names)
+def test_a_shown_name_is_one_short_printable_line(name: str) -> None:
+    shown = printable(name)
+
+    assert len(shown) <= 60
+    assert all(char.isprintable() or char == " " for char in shown)
+
+
+def test_the_tree_is_in_the_order_of_the_loop() -> None:
+    figures = stage(
+        forward=0.6,
+        data_wait=0.2,
+        callbacks=0.1,
+        other=0.1,
+        extra={
+            "cost": measurement(0.1, whole_s=1.0, iterations=100, parent="matcher"),
+            FIRST_DATA_WAIT: measurement(0.1, whole_s=None, iterations=1, parent=None),
+            "matcher": measurement(0.2, whole_s=1.0, iterations=100, parent=FORWARD),
+            f"{CALLBACKS}/Saver": measurement(0.1, whole_s=1.0, iterations=100, parent=CALLBACKS),
+            "mine": measurement(0.2, whole_s=1.0, iterations=100, parent=None),
+        },
+    )
+
+    assert [(node.depth, node.label) for node in tree(figures.measurements)] == [
+        (0, "iteration"),
+        (1, "data_wait"),
+        (1, "forward"),
+        (2, "matcher"),
+        (3, "cost"),
+        (1, "callbacks"),
+        (2, "Saver"),
+        (1, "other"),
+        (0, "first_data_wait"),
+        (0, "mine"),
+    ]
+
+
+@given(st.dictionaries(names, names, max_size=8))
+def test_no_tree_of_any_shape_loses_a_measurement(parents: dict[str, str]) -> None:
+    """Parents that are missing, or in a circle, come from a file from elsewhere."""
+    nodes = tree({name: not_measured(parent) for name, parent in parents.items()})
+
+    assert sorted(node.name for node in nodes) == sorted(parents)
+
+
+def test_a_deep_tree_needs_no_deep_stack() -> None:
+    chain = {str(number): not_measured(str(number - 1) if number else None) for number in range(50_000)}
+
+    assert tree(chain)[-1].depth == 49_999
+
+
+STAGE = stage(
+    data_wait=0.42,
+    forward=0.58,
+    samples=3200,
+    extra={
+        "matcher": measurement(0.3, whole_s=1.0, iterations=100, parent=FORWARD, count=200, mean_s=0.0015),
+        "unseen": not_measured(),
+    },
+)
+
+
+def lines_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_a_summary_as_text() -> None:
+    text = render_summary(
+        {"train": STAGE},
+        {"complete_run": 12.3, "setup": None},
+        CpuUsage("iteration", 180.0, 60.0, 0.9),
+        Verdict("input-bound", "data_wait takes 42 %", "more workers"),
+        {"seconds": 0.001, "share": 0.0005},
+        width=140,
+    )
+
+    assert lines_of(text) == [
+        *lines_of("train: 100 iterations (warm-up: 10 more), 100.0 iterations/s, 3,200 samples/s"),
+        ["measurement", "share", "per", "iteration", "mean", "p50", "p95", "p99", "max", "count"],
+        *lines_of("iteration 100.0 % 10.0 ms 10.0 ms 10.0 ms 10.0 ms 10.0 ms 10.0 ms 100"),
+        *lines_of("data_wait  42.0 % 4.20 ms 4.20 ms 4.20 ms 4.20 ms 4.20 ms 4.20 ms 100"),
+        *lines_of("forward    58.0 % 5.80 ms 5.80 ms 5.80 ms 5.80 ms 5.80 ms 5.80 ms 100"),
+        *lines_of("matcher    30.0 % 3.00 ms 1.50 ms 3.00 ms 3.00 ms 3.00 ms 3.00 ms 200"),
+        *lines_of("not measured (warm-up only): unseen"),
+        *lines_of(
+            'Host time. "mean" to "max" are per interval; '
+            '"per iteration" is the total over all iterations, by their number.'
+        ),
+        [],
+        ["one-time", "measurements"],
+        ["measurement", "time"],
+        ["complete_run", "12.3", "s"],
+        ["setup", "running"],
+        [],
+        *lines_of(
+            "CPU during iteration: 180 % of a core by this process and its children, "
+            "60 % of the machine in use, 90 % of the allowed cores used"
+        ),
+        *lines_of("timing itself: 1.00 ms (0.1 %)"),
+        *lines_of("verdict: input-bound: data_wait takes 42 %"),
+        *lines_of("next: more workers"),
+    ]
+    assert text.isascii()
+    assert text.splitlines()[3].startswith("  data_wait")
+    assert text.splitlines()[5].startswith("    matcher")
+
+
+def test_nothing_measured() -> None:
+    assert render_summary({}, {}) == "nothing measured yet\n"
+
+
+def test_what_is_unknown_is_a_dash_or_left_out() -> None:
+    text = render_summary(
+        {"train": StageSummary(0, 3, {FIRST_DATA_WAIT: measurement(1.0, whole_s=None, iterations=1, parent=None)})},
+        {},
+        CpuUsage("iteration", None, None, None),
+        width=120,
+    )
+
+    assert "train: 0 iterations (warm-up: 3 more)\n" in text
+    assert lines_of(text)[2][:2] == ["first_data_wait", "-"]
+    assert "CPU during iteration: unknown\n" in text
+
+
+def test_device_columns_are_there_where_device_time_is_known() -> None:
+    forward = replace(STAGE.measurements[FORWARD], device=device(0.5, 100))
+    timed = replace(STAGE, measurements={**STAGE.measurements, FORWARD: forward})
+
+    without, with_device = (render_summary({"train": figures}, {}, width=160) for figures in (STAGE, timed))
+
+    assert "device" not in without
+    assert lines_of(with_device)[1][-6:] == ["device", "mean", "device", "p50", "device", "p95"]
+    assert lines_of(with_device)[4][-6:] == ["5.00", "ms"] * 3
+    assert lines_of(with_device)[3][-3:] == ["-"] * 3
+
+
+def test_skipped_batches_are_said() -> None:
+    assert "4 batches skipped" in render_summary({"train": replace(STAGE, skipped_batches=4)}, {}, width=120)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("color", [False, True])
+def test_no_line_is_wider_than_asked_for_and_no_number_cut(width: int, color: bool) -> None:
+    table = Table(
+        (Column("name", is_number=False), *(Column(f"number {i}", importance=i) for i in range(6))),
+        (("a long name that has to be folded where it does not fit", *["123.45 ms"] * 6), ("日本" * 20, *["1"] * 6)),
+    )
+    text = render([table], width=width, color=color)
+    plain = "".join(part.partition("m")[2] if i else part for i, part in enumerate(text.split("\x1b[")))
+
+    assert max(map(cell_len, plain.splitlines())) <= width
+    assert "number 5" in plain
+    assert plain.count("123.45 ms") == plain.count("number")
+
+
+def test_colors_are_for_terminals() -> None:
+    assert "\x1b[" in render([Heading("title")], color=True)
+    assert render([Heading("title"), Lines(("line",))], color=False) == "title\nline\n"
+
+
+def test_markup_in_names_is_shown_and_not_obeyed() -> None:
+    named = replace(STAGE, measurements={"[red]x[/red] :smile:": STAGE.measurements[ITERATION]})
+
+    assert "[red]x[/red] :smile:" in render_summary({"train": named}, {}, width=120, color=True)
+
+
+def test_markdown() -> None:
+    table = Table((Column("name", is_number=False), Column("time")), (("  a_b", "1 ms"), ("c|d", "-")))
+
+    assert render_markdown([Heading("train"), table, Lines(("one", "", "*two*"))]) == (
+        "### train\n\n| name | time |\n| --- | ---: |\n| &emsp;a\\_b | 1 ms |\n| c\\|d | - |\n\n- one\n- \\*two\\*\n"
+    )
+
+
+fragments = st.sampled_from([*"ab|*_`<>[]()!\\&~:/#-+.1 ", "&lt;", "<b>", "http://x.y", "![](x)"])
+
+
+@given(st.lists(fragments, min_size=1, max_size=12).map("".join).map(str.strip).filter(bool))
+def test_any_name_comes_through_markdown_as_it_is(name: str) -> None:
+    table = Table((Column("name", is_number=False),), ((name,),))
+    page = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(render_markdown([table]))
+
+    assert f"<td>{html.escape(name)}</td>" in page
