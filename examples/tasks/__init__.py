@@ -1,0 +1,1 @@
+"""What the examples train: each task brings a LightningModule and a LightningDataModule."""
