@@ -43,11 +43,12 @@ class NVTXRangeWrapper:
         MisuseError: If it is to be enabled and is enabled already.
     """
 
-    __slots__ = ("_enabled", "_recorder")
+    __slots__ = ("_enabled", "recorder")
 
     _instance: ClassVar[NVTXRangeWrapper | None] = None
     _enabled: bool
-    _recorder: RangeRecorder | None
+    recorder: RangeRecorder | None
+    """Takes the ranges; None while pushing and popping has no effect."""
 
     def __new__(cls, *args: bool, **kwargs: bool) -> NVTXRangeWrapper:
         """Returns the one instance."""
@@ -55,7 +56,7 @@ class NVTXRangeWrapper:
         if instance is None:
             instance = cls._instance = super().__new__(cls)
             instance._enabled = False
-            instance._recorder = None
+            instance.recorder = None
         return instance
 
     def __init__(self, *args: bool, **kwargs: bool) -> None:
@@ -74,7 +75,7 @@ class NVTXRangeWrapper:
     @property
     def is_recording(self) -> bool:
         """Whether pushing and popping has any effect: enabled, and a tool takes the ranges or an option is on."""
-        return self._recorder is not None
+        return self.recorder is not None
 
     def enable(
         self, sync_on_push: bool = False, sync_on_pop: bool = False, keep_track_of_range_order: bool = False
@@ -99,7 +100,7 @@ class NVTXRangeWrapper:
             _warn_once(status.problem)
         if status.sink is not None or sync_on_push or sync_on_pop or keep_track_of_range_order:
             synchronize = _device_synchronize() if sync_on_push or sync_on_pop else None
-            self._recorder = RangeRecorder(
+            self.recorder = RangeRecorder(
                 status.sink or _NO_SINK,
                 tracked=keep_track_of_range_order,
                 sync_on_push=synchronize if sync_on_push else None,
@@ -109,9 +110,9 @@ class NVTXRangeWrapper:
 
     def disable(self) -> None:
         """Closes the ranges that this thread has open, and makes every method a no-op again. May be called twice."""
-        if self._recorder is not None:
-            self._recorder.close_all()
-        self._recorder = None
+        if self.recorder is not None:
+            self.recorder.close_all()
+        self.recorder = None
         self._enabled = False
 
     def range_push(self, name: str) -> None:
@@ -123,7 +124,7 @@ class NVTXRangeWrapper:
         Raises:
             MisuseError: If the order of ranges is tracked and the name is empty, too long or cannot be written.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is not None:
             recorder.push(name)
 
@@ -137,7 +138,7 @@ class NVTXRangeWrapper:
             RangeMismatchError: If the order of ranges is tracked, and the thread has no range open that it may close,
                 or the innermost one has another name. It is left open.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is not None:
             recorder.pop(expected_name)
 
@@ -149,7 +150,7 @@ class NVTXRangeWrapper:
             stage: The category of it and of the ranges inside it.
             batch_idx: The payload of it and of the ranges inside it.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is not None:
             recorder.push_phase(phase, stage, batch_idx)
 
@@ -158,7 +159,7 @@ class NVTXRangeWrapper:
 
         For the callbacks. Never raises for what user code did; does nothing where no phase is open.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is not None:
             recorder.pop_phase()
 
@@ -170,13 +171,13 @@ class NVTXRangeWrapper:
         Args:
             name: The name of the range.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is not None:
             recorder.unwind(name)
 
     def open_ranges(self) -> list[OpenRange]:
         """The ranges that are open on any thread, each thread's innermost first. Empty where none are recorded."""
-        return [] if self._recorder is None else self._recorder.open_ranges()
+        return [] if self.recorder is None else self.recorder.open_ranges()
 
     def close_open_ranges(self) -> list[OpenRange]:
         """Closes this thread's ranges, phases included, innermost first. For the end of a run, however it ends.
@@ -185,12 +186,12 @@ class NVTXRangeWrapper:
             The ranges that were left open by whoever opened them since the wrapper was enabled or this was last called,
             phases aside. Those of other threads are still open: only the thread that opened a range can close it.
         """
-        return [] if self._recorder is None else self._recorder.close_all()
+        return [] if self.recorder is None else self.recorder.close_all()
 
     def _forget_parent(self) -> None:
         """In a forked child: starts with no open ranges, for those of the parent are not the child's to close."""
-        if self._recorder is not None:
-            self._recorder.forget_open()
+        if self.recorder is not None:
+            self.recorder.forget_open()
 
 
 NVTX_RANGES: Final = NVTXRangeWrapper()

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from lightning_timing.compiling import is_compiling
+from lightning_timing.compiling import compiling_probe
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -31,18 +31,22 @@ class Span:
         self.name = name
 
     def __enter__(self) -> None:
-        if NVTX_RANGES.is_enabled:
-            NVTX_RANGES.range_push(self.name)
-        if STOPWATCH.is_enabled:
+        if NVTX_RANGES.recorder is not None:
+            NVTX_RANGES.recorder.push(self.name)
+        if STOPWATCH.recorder is not None:
             STOPWATCH.start_meas(self.name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if STOPWATCH.is_enabled:
+        if STOPWATCH.recorder is not None:
             STOPWATCH.end_meas(self.name)
-        if NVTX_RANGES.is_enabled:
-            NVTX_RANGES.range_pop(self.name)
+        ranges = NVTX_RANGES.recorder
+        if ranges is not None:
+            if kind is None:
+                ranges.pop(self.name)
+            else:
+                ranges.unwind(self.name)
 
     def __call__(self, function: _Function) -> _Function:
         """Wraps a function, or a coroutine function, so that each call of it is a span."""
@@ -58,7 +62,7 @@ class Span:
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
             # The branch comes before any `with`: Dynamo cannot enter a context manager made outside of what it traces.
-            if is_compiling():
+            if _is_compiling():
                 return function(*args, **kwargs)
             with self:
                 return function(*args, **kwargs)
@@ -66,7 +70,21 @@ class Span:
         return timed  # type: ignore[return-value]  # wraps keeps the signature, which mypy cannot see
 
 
-_spans: dict[str, Span] = {}
+class _Spans(dict[str, Span]):
+    """The spans made so far, by name; a bounded number of them."""
+
+    def __missing__(self, name: str) -> Span:
+        global _is_compiling  # noqa: PLW0603  # the hot path reads a global, which is the cheapest there is
+        # torch may have been imported since; its own function is much cheaper than looking for torch.
+        _is_compiling = compiling_probe()
+        made = Span(name)
+        if len(self) < _MAX_SPANS_KEPT:
+            self[name] = made
+        return made
+
+
+_spans = _Spans()
+_is_compiling = compiling_probe()
 
 
 def span(name: str) -> Span:
@@ -84,12 +102,6 @@ def span(name: str) -> Span:
     Args:
         name: A non-empty string of at most 512 characters.
     """
-    if is_compiling():
+    if _is_compiling():
         return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces
-    try:
-        return _spans[name]
-    except KeyError:
-        made = Span(name)
-        if len(_spans) < _MAX_SPANS_KEPT:
-            _spans[name] = made
-        return made
+    return _spans[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from lightning_timing.distribution import Distribution
+from lightning_timing.distribution import EXACT_INTERVALS, Distribution
 from lightning_timing.measurement import Measurement
 from lightning_timing.phases import ITERATION, PHASES
 from lightning_timing.record import StageSummary
@@ -107,17 +107,28 @@ class StageRecord:
             self.drop_current()
             return None
         ns_by_name = {}
+        may_fold = True
         for measurements in (self.phases, self.measurements):
             for measurement in measurements.values():
-                if measurement.current:
+                current = measurement.current
+                if not current:
+                    continue
+                pending = measurement.distribution.pending
+                if len(current) == 1:
+                    ns = current.pop()
+                    pending.append(ns)
+                else:
                     taken = measurement.take_current()
-                    ns_by_name[measurement.name] = sum(taken)
-                    measurement.distribution.pending.extend(taken)
+                    ns = sum(taken)
+                    pending.extend(taken)
+                ns_by_name[measurement.name] = ns
+                if may_fold and len(pending) > EXACT_INTERVALS:
+                    # At most one an iteration, so that no iteration pays for all of them.
+                    may_fold = not measurement.distribution.fold_if_full()
         self.iterations += 1
         self.iterations_ns += iteration_ns
         self.samples = None if self.samples is None or samples is None else self.samples + samples
         self.skipped_batches += skipped
-        self._fold_one()
         return ns_by_name
 
     def take_between(self) -> dict[str, list[int]]:
@@ -162,13 +173,6 @@ class StageRecord:
             for measurement in measurements.values():
                 measurement.take_current()
                 measurement.carried = 0
-
-    def _fold_one(self) -> None:
-        """Folds at most one full distribution an iteration, so that no iteration pays for all of them."""
-        for measurements in (self.phases, self.measurements):
-            for measurement in measurements.values():
-                if measurement.distribution.fold_if_full():
-                    return
 
     def summary(self) -> StageSummary:
         """The stage's figures."""

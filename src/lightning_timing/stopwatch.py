@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
@@ -25,11 +25,16 @@ class Stopwatch:
     Inside a region compiled by torch.compile its methods do nothing and break no graph.
     """
 
-    render: Callable[[Figures], str] = staticmethod(repr)
+    render: ClassVar[Callable[[Figures], str]] = staticmethod(repr)
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
 
-    _instance: Stopwatch | None = None
-    _recorder: Recorder | None
+    __slots__ = ("_last", "_print", "_print_every", "recorder")
+
+    recorder: Recorder | None
+    """Takes the measurements; None while disabled."""
+
+    _instance: ClassVar[Stopwatch | None] = None
+    _last: Recorder | None
     _print: Callable[[str], None]
     _print_every: int | None
 
@@ -49,10 +54,10 @@ class Stopwatch:
         return Stopwatch, ()
 
     def _forget(self) -> None:
-        self._recorder = None
+        self.recorder = None
+        self._last = None
         self._print = print
         self._print_every = None
-        self._last: Recorder | None = None
 
     def enable(
         self,
@@ -91,17 +96,17 @@ class Stopwatch:
         Raises:
             TimingError: It is enabled already.
         """
-        if self._recorder is not None:
+        if self.recorder is not None:
             raise TimingError("the Stopwatch is enabled already; call disable() first")
         self._print = printer
         self._print_every = print_every_n_iters
-        self._recorder = recorder
+        self.recorder = recorder
 
     def disable(self) -> None:
         """Turns every method into a no-op again. The figures stay readable until the next `enable` or `reset`."""
-        if self._recorder is not None:
-            self._recorder.release()
-            self._last, self._recorder = self._recorder, None
+        if self.recorder is not None:
+            self.recorder.release()
+            self._last, self.recorder = self.recorder, None
 
     def reset(self) -> None:
         """Disables it and forgets everything."""
@@ -111,16 +116,11 @@ class Stopwatch:
     @property
     def is_enabled(self) -> bool:
         """Whether it measures."""
-        return self._recorder is not None
-
-    @property
-    def recorder(self) -> Recorder | None:
-        """The recorder that takes the measurements; None while disabled."""
-        return self._recorder
+        return self.recorder is not None
 
     def get_num_nonwarmup_iters_measured(self) -> int:
         """Returns how many iterations of the current stage were counted."""
-        recorder = self._recorder or self._last
+        recorder = self.recorder or self._last
         return 0 if recorder is None else recorder.stage.iterations
 
     def start_meas(self, name: str) -> None:
@@ -132,7 +132,7 @@ class Stopwatch:
         Raises:
             MisuseError: It is open on this thread already, or the name is refused, and misuse is to be raised.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is None or recorder.is_compiling():
             return
         try:
@@ -161,7 +161,7 @@ class Stopwatch:
         Raises:
             MisuseError: It is not open on this thread, and misuse is to be raised.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is None or recorder.is_compiling():
             return
         now = recorder.clock()
@@ -183,8 +183,8 @@ class Stopwatch:
         Raises:
             TimingError: Another measurement was chosen already.
         """
-        if self._recorder is not None:
-            self._recorder.choose_cpu_usage(name)
+        if self.recorder is not None:
+            self.recorder.choose_cpu_usage(name)
 
     def start_one_time_measurement(self, name: str) -> None:
         """Starts a measurement that is made once in a run, whatever the warm-up.
@@ -192,8 +192,8 @@ class Stopwatch:
         Raises:
             MisuseError: The name was started already, and misuse is to be raised.
         """
-        if self._recorder is not None and not self._recorder.is_compiling():
-            self._recorder.one_time.start(name)
+        if self.recorder is not None and not self.recorder.is_compiling():
+            self.recorder.one_time.start(name)
 
     def end_one_time_measurement(self, name: str) -> None:
         """Ends a one-time measurement.
@@ -201,8 +201,8 @@ class Stopwatch:
         Raises:
             MisuseError: It is not running, and misuse is to be raised.
         """
-        if self._recorder is not None and not self._recorder.is_compiling():
-            self._recorder.one_time.end(name)
+        if self.recorder is not None and not self.recorder.is_compiling():
+            self.recorder.one_time.end(name)
 
     def finish_iter(self) -> None:
         """Ends the iteration. Warm-up, the averages per iteration and the periodic print hang on it.
@@ -210,7 +210,7 @@ class Stopwatch:
         Raises:
             MisuseError: A measurement is still open on this thread, and misuse is to be raised.
         """
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is None or recorder.is_compiling():
             return
         if recorder.finish_iteration():
@@ -218,18 +218,18 @@ class Stopwatch:
 
     def print_if_due(self) -> None:
         """Prints the current stage's report after every `print_every_n_iters` counted iterations."""
-        recorder = self._recorder
+        recorder = self.recorder
         if recorder is not None and self._print_every and recorder.stage.iterations % self._print_every == 0:
             self._print(type(self).render(recorder.figures(recorder.stage.stage)))
 
     def print_eval_times(self) -> None:
         """Prints the report so far."""
-        if self._recorder is not None or self._last is not None:
+        if self.recorder is not None or self._last is not None:
             self._print(type(self).render(self.summary()))
 
     def summary(self) -> Figures:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
-        recorder = self._recorder or self._last
+        recorder = self.recorder or self._last
         return Figures(stages={}, one_time={}, cpu_usage=None) if recorder is None else recorder.figures()
 
 

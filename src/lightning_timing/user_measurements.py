@@ -146,12 +146,15 @@ class UserMeasurements:
         Returns:
             The names of this thread's; none where warm-up just ended, for to straddle that is no misuse.
         """
-        thread = get_ident()
-        names = [m.name for m in measurements if m.opened_by(thread)]
+        names = []
         for measurement in measurements:
+            if not measurement.is_open and not measurement.openings:
+                continue
+            thread = get_ident()
             if measurement.opened_by(thread):
                 measurement.spoil(thread)
-            if last_of_warmup and (measurement.is_open or measurement.openings):
+                names.append(measurement.name)
+            if last_of_warmup:
                 measurement.go_unusual()
                 for opening in list(measurement.openings.values()):
                     opening.spoilt = True

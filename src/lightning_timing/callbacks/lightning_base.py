@@ -1,8 +1,9 @@
 """The base class of this package's callbacks, whichever of Lightning's two packages the Trainer comes from.
 
-Lightning is published twice, as `lightning.pytorch` and as `pytorch_lightning`, with a `Callback` class in each. A
-Trainer only calls the hooks, but LightningCLI and user code also ask `isinstance`. So `Callback` here derives from the
-class of each package that this process has imported, and importing the other one, which is slow, is avoided.
+Lightning is published twice, as `lightning.pytorch` and as `pytorch_lightning`, with a `Callback` class in each. Their
+Trainers call the hooks of any object, but LightningCLI and user code also ask `isinstance`. So `Callback` here derives
+from the class of each package that this process has imported; while it has imported none, from that of each installed,
+because it may import either next.
 """
 
 from __future__ import annotations
@@ -21,13 +22,11 @@ if TYPE_CHECKING:
 else:
 
     def _in_use() -> list[str]:
-        """The packages that are imported already; else the first that is installed."""
         loaded = [name for name in _PACKAGES if name in sys.modules]
-        installed = (name for name in _PACKAGES if find_spec(name.partition(".")[0]))
-        return loaded or [next(installed, _PACKAGES[0])]
+        return loaded or [name for name in _PACKAGES if find_spec(name.partition(".")[0])]
 
     def _callback_classes() -> tuple[type[Any], ...]:
         return tuple(importlib.import_module(name).Callback for name in _in_use())
 
     class Callback(*_callback_classes()):
-        """A callback to every Trainer that this process has imported."""
+        """A callback to the Trainers of both packages."""

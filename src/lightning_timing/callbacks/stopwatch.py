@@ -27,7 +27,7 @@ from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import MeasuredIteration, RecorderSettings
-from lightning_timing.stopwatch import STOPWATCH
+from lightning_timing.stopwatch import STOPWATCH, Stopwatch
 
 
 class _Run(NamedTuple):
@@ -172,7 +172,7 @@ class StopwatchCallback(PhaseCallback):
             figures = recorder.figures()
             running.files.close_segment(status, figures, overhead_of(recorder))
             with contained("the printed report", self.strict):
-                running.print(f"{STOPWATCH.render(figures)}Written to {running.files.folder}")
+                running.print(f"{Stopwatch.render(figures)}Written to {running.files.folder}")
 
     def _free_folder(self, directory: Path, trainer: Any) -> Path:
         """The folder in the run dir; with a number behind it where another callback in the Trainer writes to it."""
