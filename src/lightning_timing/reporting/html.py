@@ -17,9 +17,10 @@ from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.page_parts import card
 from lightning_timing.reporting.page_run import heading, notes, run_cards, tiles, verdict_card
 from lightning_timing.reporting.page_stage import ranks_card, share_card, slowest_card, tree_card
-from lightning_timing.reporting.series_view import course, spreads
+from lightning_timing.reporting.series_view import course, spread_names, spreads
 
 if TYPE_CHECKING:
+    from lightning_timing.record import StageSummary
     from lightning_timing.record_series import StageSeries
     from lightning_timing.run_report import RunReport
 
@@ -74,7 +75,7 @@ def _stage_sections(name: str, report: RunReport, charts: _Charts) -> list[Marku
     if ITERATION in stage.measurements and stage.iterations:
         sections.append(share_card(stage))
     if series is not None and len(series) and series.ns[ITERATION].any():
-        sections += _series_sections(name, series, charts)
+        sections += _series_sections(name, series, stage, charts)
     sections.append(tree_card(stage))
     if name in report.ranks:
         comparison = report.ranks[name]
@@ -82,7 +83,7 @@ def _stage_sections(name: str, report: RunReport, charts: _Charts) -> list[Marku
     return sections
 
 
-def _series_sections(name: str, series: StageSeries, charts: _Charts) -> list[Markup]:
+def _series_sections(name: str, series: StageSeries, stage: StageSummary, charts: _Charts) -> list[Markup]:
     shown = course(series)
     grouped = f"Each step is the mean of {shown.group_size:,} iterations. " if shown.group_size > 1 else ""
     return [
@@ -92,10 +93,10 @@ def _series_sections(name: str, series: StageSeries, charts: _Charts) -> list[Ma
             charts.place(f"{name}-course", course_chart(shown)),
         ),
         card(
-            "The distribution of each phase",
+            "The distribution of each measurement",
             "Marked are the median, the 95th and the 99th percentile. Heights are square roots of counts, so that the "
             "rare shows.",
-            charts.place(f"{name}-spread", spread_chart(spreads(series))),
+            charts.place(f"{name}-spread", spread_chart(spreads(series, spread_names(series, stage.measurements)))),
         ),
         slowest_card(series),
     ]

@@ -96,15 +96,13 @@ def run_cards(report: RunReport) -> Markup:
 
 
 def _cpu_card(usage: CpuUsage) -> Markup:
-    shares = {
-        "of the cores that this process may use": usage.share_of_allowed,
-        "of the whole machine": None if usage.machine_percent is None else usage.machine_percent / 100,
-    }
-    cores = usage.process_tree_percent
+    cores = UNKNOWN if usage.process_tree_percent is None else f"{usage.process_tree_percent / 100:.2f}"
+    machine_share = None if usage.machine_percent is None else usage.machine_percent / 100
+    shares = {"of the cores that it may use": usage.share_of_allowed, "of the machine, by everyone": machine_share}
     return card(
         "CPU usage",
-        f"During {printable(usage.measurement)}, by this process and its children, DataLoader workers included.",
-        tag("p", tag("b", UNKNOWN if cores is None else f"{cores / 100:.2f}"), " cores busy"),
+        f"During {printable(usage.measurement)}.",
+        tag("p", tag("b", f"{cores} cores"), " by this process and its children, such as DataLoader workers"),
         *(
             tag("div", tag("p", tag("b", percent(share)), f" {what}"), meter(share or 0.0, _ACCENT))
             for what, share in shares.items()

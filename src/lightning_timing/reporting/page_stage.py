@@ -17,6 +17,7 @@ from lightning_timing.reporting.page_parts import (
 )
 from lightning_timing.reporting.palette import phase_color
 from lightning_timing.reporting.run import culprit_line
+from lightning_timing.reporting.series_view import phases_and_longest
 from lightning_timing.reporting.slowest import SlowIteration, slowest_iterations
 from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from lightning_timing.record import StageSummary
     from lightning_timing.record_series import StageSeries
 
-MAX_TREE_ROWS: Final = 300
+MAX_OTHERS_IN_TREE: Final = 300
 _LONGEST_REASON: Final = 200
 
 _SLOWEST_COLUMNS: Final = (
@@ -103,18 +104,17 @@ def _slow_row(iteration: SlowIteration, longest_s: float) -> tuple[str, ...]:
 
 
 def tree_card(stage: StageSummary) -> Markup:
-    """All measurements of a stage as a tree."""
+    """All measurements of a stage as a tree; of very many the longest."""
     nodes = [node for node in tree(stage.measurements) if node.measurement.count]
+    shown = phases_and_longest(nodes, MAX_OTHERS_IN_TREE)
+    left_out = len(nodes) - len(shown)
     with_device = any(node.measurement.device is not None for node in nodes)
-    hidden = nodes[MAX_TREE_ROWS:]
+    rows = (_tree_row(node, with_device) for node in shown)
     return card(
         "All measurements",
         "Host time; mean to max are per interval, and per iteration is the total over all iterations by their number.",
-        table(
-            _TREE_COLUMNS + _DEVICE_COLUMNS if with_device else _TREE_COLUMNS,
-            (_tree_row(node, with_device) for node in nodes[:MAX_TREE_ROWS]),
-        ),
-        *((tag("p", f"and {plural(len(hidden), 'measurement')} more", class_="note"),) if hidden else ()),
+        table(_TREE_COLUMNS + _DEVICE_COLUMNS if with_device else _TREE_COLUMNS, rows),
+        *((tag("p", f"and {plural(left_out, 'shorter measurement')}", class_="note"),) if left_out else ()),
     )
 
 

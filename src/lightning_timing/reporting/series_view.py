@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lightning_timing.phases import ITERATION, PHASES
+from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.stage_figures import NS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from lightning_timing.record import MeasurementSummary
     from lightning_timing.record_series import FloatArray, IntArray, StageSeries
 
 MAX_GROUPS: Final = 400
 MAX_EPOCH_MARKS: Final = 40
+MAX_OTHERS: Final = 12
+"""Measurements besides the phases whose distribution is shown."""
+
 _BINS_A_DECADE: Final = 60
 _MAX_BINS: Final = 400
 
@@ -83,10 +88,25 @@ def course(series: StageSeries) -> Course:
     )
 
 
-def spreads(series: StageSeries) -> list[Spread]:
-    """The distribution of `iteration` and of each phase that ever took any time, on common bins."""
+def phases_and_longest(nodes: Iterable[TreeNode], most: int) -> list[TreeNode]:
+    """All phases, and of the other measurements the `most` longest, in the order given."""
+    nodes = list(nodes)
+    others = [node for node in nodes if node.name != ITERATION and node.name not in PHASES]
+    others.sort(key=lambda node: node.measurement.total_s or 0.0, reverse=True)
+    left_out = {node.name for node in others[most:]}
+    return [node for node in nodes if node.name not in left_out]
+
+
+def spread_names(series: StageSeries, measurements: Mapping[str, MeasurementSummary]) -> list[str]:
+    """What has its distribution shown, in the order of the tree."""
+    found = (node for node in tree(measurements) if node.name in series.ns)
+    return [node.name for node in phases_and_longest(found, MAX_OTHERS)]
+
+
+def spreads(series: StageSeries, names: Iterable[str]) -> list[Spread]:
+    """The distribution of each measurement that ever took any time, on common bins."""
     columns = {}
-    for name in dict.fromkeys((ITERATION, *shown_phases(series))):
+    for name in names:
         column = series.ns[name]
         if len(positive := column[column > 0] * NS):
             columns[name] = positive
