@@ -23,7 +23,9 @@ else:
 
     def _in_use() -> list[str]:
         loaded = [name for name in _PACKAGES if name in sys.modules]
-        return loaded or [name for name in _PACKAGES if find_spec(name.partition(".")[0])]
+        installed = [name for name in _PACKAGES if find_spec(name.partition(".")[0])]
+        # With neither, the import of the first says what is missing.
+        return loaded or installed or [_PACKAGES[0]]
 
     def _callback_classes() -> tuple[type[Any], ...]:
         return tuple(importlib.import_module(name).Callback for name in _in_use())
