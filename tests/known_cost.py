@@ -43,15 +43,22 @@ class FakeClock:
     def __call__(self) -> int:
         return self.now_ns
 
-    def advance(self, ns: int) -> None:
+    def advance(self, ns: int) -> int:
+        """Lets `ns` pass, and says so."""
         self.now_ns += ns
+        return ns
 
 
-def busy_wait(ns: int) -> None:
-    """Keeps the CPU busy for `ns` nanoseconds: sleeping would overshoot by the scheduler's granularity."""
-    end = time.perf_counter_ns() + ns
-    while time.perf_counter_ns() < end:
-        pass
+def busy_wait(ns: int) -> int:
+    """Keeps the CPU busy for `ns` nanoseconds: sleeping would overshoot by the scheduler's granularity.
+
+    Returns:
+        How long it really took: on a machine with other work the last look at the clock may come late.
+    """
+    begin = now = time.perf_counter_ns()
+    while now < begin + ns:
+        now = time.perf_counter_ns()
+    return now - begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,12 +123,12 @@ class Books:
 
     Attributes:
         costs: What each place costs.
-        burn: Lets the given nanoseconds pass; booked nowhere.
+        burn: Lets nanoseconds pass and returns how many did; booked nowhere.
         rows: The iterations, in order.
         first_waits: What the first batch of each epoch cost, in nanoseconds, by stage.
     """
 
-    def __init__(self, costs: Costs, burn: Callable[[int], None]) -> None:
+    def __init__(self, costs: Costs, burn: Callable[[int], int]) -> None:
         self.costs = costs
         self.burn = burn
         self.rows: list[KnownRow] = []
@@ -137,15 +144,14 @@ class Books:
 
     def spend(self, phase: str, ns: int) -> None:
         """Lets time pass in a phase of the current iteration."""
-        self.burn(ns)
+        spent = self.burn(ns)
         row = self.rows[-1].ns
-        row[phase] = row.get(phase, 0) + ns
+        row[phase] = row.get(phase, 0) + spent
 
     def spend_on_fetch(self, ns: int) -> None:
         """Lets time pass in the wait for a batch."""
         if self._first_of_epoch:
-            self.burn(ns)
-            self.first_waits[self.rows[-1].stage][-1] += ns
+            self.first_waits[self.rows[-1].stage][-1] += self.burn(ns)
         else:
             self.spend(DATA_WAIT, ns)
 

@@ -50,7 +50,11 @@ def callback(flavour: Any, name: str, **hooks: Any) -> Any:
 
 def spends(clock: FakeClock, ns: int) -> Callable[..., None]:
     """A hook that does nothing but cost `ns` nanoseconds."""
-    return lambda *_, **__: clock.advance(ns)
+
+    def hook(*_: Any, **__: Any) -> None:
+        clock.advance(ns)
+
+    return hook
 
 
 def tiny_loader(batches: int, batch_size: int = 1) -> DataLoader[Any]:

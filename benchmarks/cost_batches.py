@@ -1,0 +1,138 @@
+"""What a training batch costs in a real Trainer, beside the same Trainer with no callback."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.profilers import SimpleProfiler
+
+from benchmarks.interleaved import Costs, interleaved
+from lightning_timing import build_callbacks
+from lightning_timing.presets import load_preset
+
+BATCHES = 400
+SETTLING_BATCHES = 50
+"""The first ones, which are not counted: caches fill, warm-up ends."""
+
+BARE = "no callback"
+BARE_AGAIN = "no callback again: the noise of this table"
+THREE_EMPTY = "three empty callbacks"
+SIMPLE = "SimpleProfiler"
+TRACEML = "traceml-ai's callback"
+PRESETS = ("training", "evaluation", "profiling")
+
+
+class TinyModule(pl.LightningModule):
+    """As little work as a training step can have, so that nothing hides what surrounds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        """The sum of a linear layer."""
+        loss: torch.Tensor = self.layer(batch).sum()
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """SGD."""
+        return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+class StampedLoader:
+    """The same batch again and again; notes the process's CPU time when certain ones are asked for.
+
+    Attributes:
+        stamps: Nanoseconds of CPU time of all threads, by the index of the batch.
+    """
+
+    def __init__(self, batches: int, stamped: Iterable[int]) -> None:
+        self.stamps: dict[int, int] = {}
+        self._batches = batches
+        self._stamped = frozenset(stamped)
+        self._batch = torch.ones(4, 8)
+
+    def __len__(self) -> int:
+        return self._batches
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for index in range(self._batches):
+            if index in self._stamped:
+                self.stamp(index)
+            yield self._batch
+
+    def stamp(self, index: int) -> None:
+        """Notes the time."""
+        self.stamps[index] = time.process_time_ns()
+
+    def microseconds(self, first: int, last: int) -> float:
+        """The mean time from one request to the next, from one stamped batch to another."""
+        return (self.stamps[last] - self.stamps[first]) / (last - first) / 1e3
+
+
+def fit(loader: StampedLoader, module: pl.LightningModule, callbacks: list[Any], **options: Any) -> None:
+    """Trains one epoch on one core, printing nowhere."""
+    with tempfile.TemporaryDirectory() as root, open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        pl.Trainer(
+            accelerator="cpu",
+            devices=1,
+            max_epochs=1,
+            default_root_dir=root,
+            callbacks=callbacks,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **options,
+        ).fit(module, loader)
+
+
+def preset_callbacks(preset: str) -> list[Any]:
+    """What a preset adds to a Trainer."""
+    return list(build_callbacks(load_preset(preset)))
+
+
+def batch_costs(repeats: int) -> Costs:
+    """Microseconds a batch, all that happens now and then or on other threads (prints, writes) included."""
+    candidates = {
+        BARE: _fitting(list),
+        BARE_AGAIN: _fitting(list),
+        THREE_EMPTY: _fitting(lambda: [pl.Callback() for _ in range(3)]),
+        SIMPLE: _fitting(list, lambda: {"profiler": SimpleProfiler()}),
+    }
+    for preset in PRESETS:
+        candidates[preset] = _fitting(partial(preset_callbacks, preset))
+    return interleaved(candidates, repeats)
+
+
+def traceml_costs(repeats: int) -> Costs | None:
+    """The same for traceml-ai, if it is installed. By itself and last, since it patches torch for good."""
+    if importlib.util.find_spec("traceml_ai") is None:
+        return None
+    integration = importlib.import_module("traceml_ai.integrations.lightning")
+    integration.init()
+    candidates = {
+        BARE: _fitting(list),
+        THREE_EMPTY: _fitting(lambda: [pl.Callback() for _ in range(3)]),
+        TRACEML: _fitting(lambda: [integration.TraceMLCallback()]),
+    }
+    return interleaved(candidates, repeats)
+
+
+def _fitting(callbacks: Callable[[], list[Any]], options: Callable[[], dict[str, Any]] = dict) -> Callable[[], float]:
+    def measure() -> float:
+        loader = StampedLoader(BATCHES, (SETTLING_BATCHES, BATCHES - 1))
+        fit(loader, TinyModule(), callbacks(), **options())
+        return loader.microseconds(SETTLING_BATCHES, BATCHES - 1)
+
+    return measure
