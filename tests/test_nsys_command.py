@@ -85,8 +85,8 @@ def test_each_process_has_its_tables(export_path: Path, capsys: pytest.CaptureFi
 def test_beside_the_stopwatch_what_agrees(
     tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = recorded(tmp_path / "run", [3.0, 4.0, 5.0])
-    training(export_path, [3.0, 4.04, 5.0])
+    run_dir = recorded(tmp_path / "run", [3.0, 3.0, 4.0, 5.0, 5.0])
+    training(export_path, [3.0, 3.0, 4.04, 5.0, 5.0])
 
     assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 0
     out = capsys.readouterr().out
@@ -97,8 +97,8 @@ def test_beside_the_stopwatch_what_agrees(
 def test_beside_the_stopwatch_what_disagrees_is_flagged(
     tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = recorded(tmp_path / "run", [3.0, 4.0, 5.0])
-    training(export_path, [3.0, 4.1, 5.0])
+    run_dir = recorded(tmp_path / "run", [3.0, 3.0, 4.0, 5.0, 5.0])
+    training(export_path, [3.0, 3.0, 4.1, 5.0, 5.0])
 
     assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 1
     out = capsys.readouterr().out
@@ -110,11 +110,12 @@ def test_beside_the_stopwatch_what_disagrees_is_flagged(
 def test_the_process_is_the_one_that_wrote_the_record(
     tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = recorded(tmp_path / "run", [4.0] * 3)
+    run_dir = recorded(tmp_path / "run", [4.0] * 5)
     with ExportBuilder(export_path) as export:
         for pid, forward in ((4241, 7000), (4242, 4000)):
-            export.range("iteration", 0, 10_000, pid=pid)
-            export.range("forward", 0, forward, pid=pid)
+            for start in range(0, 50_000, 10_000):
+                export.range("iteration", start, start + 10_000, pid=pid)
+                export.range("forward", start, start + forward, pid=pid)
 
     assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 0
     assert "DISAGREES" not in capsys.readouterr().out
@@ -170,15 +171,15 @@ def measured(p50_ms: float, count: int) -> MeasurementSummary:
 
 
 def test_warm_up_is_left_out_of_a_profile_of_the_whole_run(export_path: Path) -> None:
-    training(export_path, [9.0, 9.0, 9.0, 4.0, 4.0])
-    stages = {"train": StageSummary(iterations=2, warmup_iterations=3, measurements={"forward": measured(4.0, 2)})}
+    training(export_path, [9.0] * 7 + [4.0] * 5)
+    stages = {"train": StageSummary(iterations=5, warmup_iterations=7, measurements={"forward": measured(4.0, 5)})}
     (process,) = read_export(export_path)
 
     assert agreements(process, stages)["train", "forward"].nsys_s == pytest.approx(0.004)
 
 
 def test_a_profile_of_a_window_is_compared_whole(export_path: Path) -> None:
-    training(export_path, [5.0, 4.0, 3.0])
+    training(export_path, [5.0, 5.0, 4.0, 3.0, 3.0])
     stages = {"train": StageSummary(iterations=90, warmup_iterations=10, measurements={"forward": measured(4.0, 90)})}
     (process,) = read_export(export_path)
 
@@ -186,27 +187,29 @@ def test_a_profile_of_a_window_is_compared_whole(export_path: Path) -> None:
 
 
 def test_a_phase_counts_without_the_phases_inside_it_and_a_users_range_with_them(export_path: Path) -> None:
+    names = ("iteration", "backward", "callbacks/Hook", "mine", "checkpoint")
     with ExportBuilder(export_path) as export:
-        export.range("iteration", 0, 10_000)
-        export.range("backward", 0, 5_000)
-        export.range("callbacks/Hook", 1_000, 2_000)
-        export.range("mine", 6_000, 9_000)
-        export.range("logging", 7_000, 8_000)
-    names = ("iteration", "backward", "callbacks/Hook", "mine", "logging")
-    stages = {"train": StageSummary(1, 0, {name: measured(1.0, 1) for name in names})}
+        for start in range(0, 50_000, 10_000):
+            export.range("iteration", start, start + 10_000)
+            export.range("backward", start, start + 5_000)
+            export.range("callbacks/Hook", start + 1_000, start + 2_000)
+            export.range("mine", start + 6_000, start + 9_000)
+            export.range("checkpoint", start + 7_000, start + 8_000)
+    stages = {"train": StageSummary(5, 0, {name: measured(1.0, 5) for name in names})}
     (process,) = read_export(export_path)
 
     found = {name: round(agreement.nsys_s * 1e3) for (_, name), agreement in agreements(process, stages).items()}
-    assert found == {"iteration": 10, "backward": 4, "callbacks/Hook": 1, "mine": 3, "logging": 1}
+    assert found == {"iteration": 10, "backward": 4, "callbacks/Hook": 1, "mine": 3, "checkpoint": 1}
 
 
 def test_several_ranges_are_added_up_where_the_stopwatch_has_one_sample_an_iteration(export_path: Path) -> None:
     with ExportBuilder(export_path) as export:
-        export.range("iteration", 0, 10_000)
-        for start in (1_000, 3_000):
-            export.range("optimizer_step", start, start + 1_000)
-            export.range("matcher", start + 1_000, start + 1_500)
-    stages = {"train": StageSummary(1, 0, {"optimizer_step": measured(2.0, 1), "matcher": measured(0.5, 2)})}
+        for start in range(0, 50_000, 10_000):
+            export.range("iteration", start, start + 10_000)
+            for inside in (start + 1_000, start + 3_000):
+                export.range("optimizer_step", inside, inside + 1_000)
+                export.range("matcher", inside + 1_000, inside + 1_500)
+    stages = {"train": StageSummary(5, 0, {"optimizer_step": measured(2.0, 5), "matcher": measured(0.5, 10)})}
     (process,) = read_export(export_path)
     found = agreements(process, stages)
 
@@ -214,16 +217,49 @@ def test_several_ranges_are_added_up_where_the_stopwatch_has_one_sample_an_itera
     assert found["train", "matcher"].nsys_s == pytest.approx(0.0005)
 
 
+def test_what_lies_between_iterations_is_another_measurement_but_the_first_wait(export_path: Path) -> None:
+    with ExportBuilder(export_path) as export:
+        for start in range(0, 50_000, 10_000):
+            export.range("first_data_wait", start, start + 100)
+            export.range("callbacks/Hook", start + 200, start + 900)
+            export.range("iteration", start + 1_000, start + 9_000)
+            export.range("callbacks/Hook", start + 2_000, start + 2_300)
+    names = ("first_data_wait", "callbacks/Hook")
+    stages = {"train": StageSummary(5, 0, {name: measured(1.0, 5) for name in names})}
+    (process,) = read_export(export_path)
+
+    found = {name: round(agreement.nsys_s * 1e6) for (_, name), agreement in agreements(process, stages).items()}
+    assert found == {"first_data_wait": 100, "callbacks/Hook": 300}
+
+
 def test_what_one_of_them_has_not_measured_is_not_compared(export_path: Path) -> None:
-    training(export_path, [4.0])
+    training(export_path, [4.0] * 5)
     never = MeasurementSummary(None, 0, None, None, None, None, None, None, None, None, None, None)
     stages = {
-        "train": StageSummary(1, 0, {"forward": never, "backward": measured(1.0, 1)}),
-        "test": StageSummary(1, 0, {"forward": measured(1.0, 1)}),
+        "train": StageSummary(5, 0, {"forward": never, "backward": measured(1.0, 5)}),
+        "test": StageSummary(5, 0, {"forward": measured(1.0, 5)}),
     }
     (process,) = read_export(export_path)
 
     assert agreements(process, stages) == {}
+
+
+def test_too_few_samples_are_not_judged_by(export_path: Path) -> None:
+    training(export_path, [4.0] * 4)
+    (process,) = read_export(export_path)
+
+    assert agreements(process, {"train": StageSummary(4, 0, {"forward": measured(9.0, 4)})}) == {}
+    assert agreements(process, {"train": StageSummary(90, 0, {"forward": measured(9.0, 90)})}) == {}
+
+
+def test_logging_is_not_compared(export_path: Path) -> None:
+    with ExportBuilder(export_path) as export:
+        for start in range(0, 50_000, 10_000):
+            export.range("iteration", start, start + 9_000)
+            export.range("logging", start + 100, start + 200)
+    (process,) = read_export(export_path)
+
+    assert agreements(process, {"train": StageSummary(5, 0, {"logging": measured(9.0, 5)})}) == {}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.nsys_export import OUTSIDE, RangeSeries, is_phase
-from lightning_timing.phases import ITERATION
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, LOGGING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,6 +20,8 @@ TOLERANCE_S: Final = 50e-6
 """A difference of the medians that is no disagreement, in seconds."""
 TOLERANCE_SHARE: Final = 0.02
 """Nor is one of this share of the Stopwatch's median."""
+MIN_SAMPLES: Final = 5
+"""Fewer make no median that could agree or disagree."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,11 @@ class Agreement:
 
 
 def agreements(process: ExportedProcess, stages: Mapping[str, StageSummary]) -> dict[tuple[str, str], Agreement]:
-    """Compares, by stage and name, what both have measured.
+    """Compares, by stage and name, what both have measured in iterations, and the first wait for data.
 
     A profile of the whole run holds the warm-up too; it is left out then. A phase counts without the phases inside it,
     as the Stopwatch has it. Where that has one sample an iteration, several ranges in one iteration are added up.
+    `logging` is not compared: the Stopwatch has it begin with the work before the logger's call, where no range is.
 
     Args:
         process: The ranges.
@@ -58,21 +61,23 @@ def agreements(process: ExportedProcess, stages: Mapping[str, StageSummary]) -> 
     found = {}
     for stage, figures in stages.items():
         ranges = process.stages.get(stage, {})
-        first = max(process.iteration_count(stage) - figures.iterations, 0) if figures.iterations else 0
+        first = max(process.iteration_count(stage) - figures.iterations, 0)
         for name, series in ranges.items():
             measured = figures.measurements.get(name)
-            if measured is None or measured.p50_s is None:
+            if measured is None or measured.p50_s is None or measured.count < MIN_SAMPLES or name == LOGGING:
                 continue
             samples = _samples(name, series, first, by_iteration=measured.count == figures.iterations)
-            if samples:
+            if len(samples) >= MIN_SAMPLES:
                 found[stage, name] = Agreement(median(samples) / 1e9, measured.p50_s)
     return found
 
 
 def _samples(name: str, series: RangeSeries, first: int, by_iteration: bool) -> list[int]:
-    """The durations to compare, in nanoseconds, of the iterations from `first` on and of what lies in none."""
+    """The durations to compare, in nanoseconds, of the iterations from `first` on."""
     durations: array[int] = series.own_ns if is_phase(name) and name != ITERATION else series.host_ns
-    counted = [(n, ns) for n, ns in zip(series.iterations, durations, strict=True) if n >= first or n == OUTSIDE]
+    if name == FIRST_DATA_WAIT:
+        return [ns for n, ns in zip(series.iterations, durations, strict=True) if n == OUTSIDE]
+    counted = [(n, ns) for n, ns in zip(series.iterations, durations, strict=True) if n >= first and n != OUTSIDE]
     return list(_sums(counted).values()) if by_iteration else [ns for _, ns in counted]
 
 
