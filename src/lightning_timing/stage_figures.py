@@ -41,8 +41,7 @@ def stage_figures(series: StageSeries, warmup_iterations: int) -> StageSummary:
         measurements[name] = _figures(
             np.concatenate((inside_ns, outside.get(name, _NOTHING))),
             _parent(name, series),
-            iterations,
-            None if name in outside else iterations_ns,
+            None if name in outside else (iterations, iterations_ns),
             _device_figures(device_ns, len(inside_ns)),
         )
     known_samples = series.samples[~np.isnan(series.samples)]
@@ -67,9 +66,18 @@ def _parent(name: str, series: StageSeries) -> str | None:
 
 
 def _figures(
-    ns: FloatArray, parent: str | None, iterations: int, whole_ns: float | None, device: DeviceSummary | None
+    ns: FloatArray, parent: str | None, whole: tuple[int, float] | None, device: DeviceSummary | None
 ) -> MeasurementSummary:
+    """The figures of one measurement.
+
+    Args:
+        ns: Its intervals, at least one.
+        parent: The enclosing measurement.
+        whole: The iterations and their time, in nanoseconds; None for what lies outside of them.
+        device: Its device time.
+    """
     total_ns = float(ns.sum())
+    iterations, iterations_ns = whole or (0, 0.0)
     p50, p95, p99 = (float(value) * NS for value in np.percentile(ns, (50, 95, 99)))
     return MeasurementSummary(
         parent=parent,
@@ -83,7 +91,7 @@ def _figures(
         p50_s=p50,
         p95_s=p95,
         p99_s=p99,
-        share=total_ns / whole_ns if whole_ns else None,
+        share=total_ns / iterations_ns if iterations_ns else None,
         device=device,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.phases import ITERATION
+from lightning_timing.phases import ITERATION, STAGES
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
@@ -21,6 +21,8 @@ HOST_TIME_NOTE: Final = (
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 _INDENT: Final = "  "
 _MAX_DEPTH_SHOWN: Final = 12
+
+_PLACES: Final = {str(stage): place for place, stage in enumerate(STAGES)}
 
 _COLUMNS: Final = (
     Column("measurement", is_number=False, importance=9),
@@ -57,7 +59,7 @@ def summary_blocks(
         overhead: What the timing cost: `seconds` and `share`.
     """
     blocks: list[Block] = []
-    for name, stage in stages.items():
+    for name, stage in sorted(stages.items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
         blocks += [Heading(_stage_title(name, stage)), stage_table(stage)]
         if warm_up_only := [printable(name) for name, figures in stage.measurements.items() if figures.count == 0]:
             blocks.append(Lines((f"not measured (warm-up only): {', '.join(warm_up_only)}",)))
