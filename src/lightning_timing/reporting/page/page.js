@@ -10,5 +10,6 @@ for (const place of document.querySelectorAll(".chart")) {
     toImageButtonOptions: { filename: name, scale: 2 },
     plotlyServerURL: "",
     showSendToCloud: false,
+    typesetMath: false,
   });
 }
