@@ -16,6 +16,7 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.phases import DATA_WAIT, FORWARD, ITERATION, LOGGING, OTHER
 from lightning_timing.record_lines import MAX_LINE_BYTES
 from lightning_timing.record_reader import load_run
+from lightning_timing.record_series import MAX_MEASUREMENTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +91,7 @@ def test_stages_are_kept_apart_and_outside_rows_kept(tmp_path: Path) -> None:
     stages = load_run(write_lines(tmp_path, some)).ranks[0].stages
 
     assert {name: len(series) for name, series in stages.items()} == {"validate": 1, "train": 2}
-    assert stages["validate"].outside == (wait,)
+    assert {name: times.tolist() for name, times in stages["validate"].outside.items()} == {"first_data_wait": [3 * MS]}
 
 
 def test_parents_come_from_kept_intervals(tmp_path: Path) -> None:
@@ -299,6 +300,16 @@ def test_a_foreign_file(tmp_path: Path, content: bytes) -> None:
     append_bytes(run_dir, content)
 
     assert "rank0.jsonl" in message_of(run_dir)
+
+
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_more_measurements_than_any_run_has(tmp_path: Path, where: str) -> None:
+    names = [f"m{number}" for number in range(MAX_MEASUREMENTS + 1)]
+    inside = rows([{**phases(forward=MS), **dict.fromkeys(names, 1)}])
+    between = [outside(name, 1, start_ns=0) for name in names]
+    run_dir = write_lines(tmp_path, [header(), *(inside if where == "inside" else between)])
+
+    assert message_of(run_dir).endswith("more than 4,096 different measurements in a stage")
 
 
 def test_deep_nesting_in_a_header(tmp_path: Path) -> None:

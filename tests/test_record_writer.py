@@ -73,7 +73,7 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
     assert rank.header == header()
     assert rank.end == end(status="failed", unix_ns=77)
     assert rank.stages["train"].ns[FORWARD].tolist() == [MS, 2 * MS, 3 * MS]
-    assert rank.stages["train"].outside == (wait,)
+    assert rank.stages["train"].outside[wait.name].tolist() == [wait.ns]
     assert rank.problems == ()
 
 

@@ -146,15 +146,22 @@ class _RankReading:
             raise self._wrong(f"an iteration without `{ITERATION}` in `ns`")
         if min(row.ns.values()) < 0:
             raise self._wrong("a negative time")
+        builder = self._builder(row.stage)
         try:
-            self._builder(row.stage).append(row)
+            builder.append(row)
         except OverflowError as error:
             raise self._wrong("a number of more than 64 bits") from error
+        except ValueError as error:
+            raise self._wrong(str(error)) from error
 
     def _take_outside(self, row: OutsideRow) -> None:
         if row.ns < 0:
             raise self._wrong("a negative time")
-        self._builder(row.stage).append_outside(row)
+        builder = self._builder(row.stage)
+        try:
+            builder.append_outside(row)
+        except ValueError as error:
+            raise self._wrong(str(error)) from error
 
     def _belongs(self, segment: str) -> bool:
         if segment in self._segments:

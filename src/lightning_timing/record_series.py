@@ -5,13 +5,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from lightning_timing.record import IterationRow, OutsideRow
+
+MAX_MEASUREMENTS: Final = 4096
+"""Different measurements in a stage; the Stopwatch stops well before. Each costs a pass over the rows."""
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -30,7 +33,7 @@ class StageSeries:
             look-up builds its array, so hold on to what you need again.
         device_ns: Device time by measurement, in the same form. Empty where it was not measured.
         samples: Batch sizes; NaN where unknown.
-        outside: What was measured between iterations.
+        outside: What was measured between iterations: its times by measurement, in nanoseconds.
         parents: The enclosing measurement of each one that was seen inside another, as far as intervals were kept.
     """
 
@@ -41,7 +44,7 @@ class StageSeries:
     ns: Mapping[str, FloatArray]
     device_ns: Mapping[str, FloatArray]
     samples: FloatArray
-    outside: tuple[OutsideRow, ...]
+    outside: Mapping[str, FloatArray]
     parents: Mapping[str, str]
 
     def __len__(self) -> int:
@@ -93,14 +96,20 @@ class _ColumnsBuilder:
         self._cells = array("q")
         self._layout_of_row = array("q")
         self._layouts: dict[tuple[str, ...], int] = {(): 0}
+        self._names: set[str] = set()
 
     def append(self, row: Mapping[str, int] | None) -> None:
-        """Adds a row, None for an empty one. Raises OverflowError for a number beyond 64 bits."""
+        """Adds a row, None for an empty one. Raises OverflowError and ValueError like `SeriesBuilder.append`."""
         if row is None:
             self._layout_of_row.append(0)
             return
+        layout = tuple(row)
+        if layout not in self._layouts:
+            self._names.update(layout)
+            _check_number(len(self._names))
+            self._layouts[layout] = len(self._layouts)
         self._cells.extend(row.values())
-        self._layout_of_row.append(self._layouts.setdefault(tuple(row), len(self._layouts)))
+        self._layout_of_row.append(self._layouts[layout])
 
     def build(self) -> Columns:
         return Columns(np.asarray(self._cells), np.asarray(self._layout_of_row), list(self._layouts))
@@ -114,11 +123,16 @@ class SeriesBuilder:
         self._samples = array("d")
         self._ns = _ColumnsBuilder()
         self._device_ns = _ColumnsBuilder()
-        self._outside: list[OutsideRow] = []
+        self._outside: dict[str, array[float]] = {}
         self._enclosing: dict[str, str | None] = {}
 
     def append(self, row: IterationRow) -> None:
-        """Adds an iteration. Raises OverflowError for a number beyond 64 bits."""
+        """Adds an iteration.
+
+        Raises:
+            OverflowError: A number has more than 64 bits.
+            ValueError: There are too many different measurements.
+        """
         self._places.extend((row.epoch, row.batch_idx, row.global_step, row.start_ns))
         self._samples.append(np.nan if row.samples is None else row.samples)
         self._ns.append(row.ns)
@@ -136,8 +150,11 @@ class SeriesBuilder:
             open_ones.append((name, end))
 
     def append_outside(self, row: OutsideRow) -> None:
-        """Adds something measured between iterations."""
-        self._outside.append(row)
+        """Adds something measured between iterations. Raises ValueError for too many different measurements."""
+        if row.name not in self._outside:
+            _check_number(len(self._outside) + 1)
+            self._outside[row.name] = array("d")
+        self._outside[row.name].append(row.ns)
 
     def build(self) -> StageSeries:
         """The series; the builder is not to be used any more, as the arrays share its memory."""
@@ -150,6 +167,11 @@ class SeriesBuilder:
             ns=self._ns.build(),
             device_ns=self._device_ns.build(),
             samples=np.asarray(self._samples),
-            outside=tuple(self._outside),
+            outside={name: np.asarray(times) for name, times in self._outside.items()},
             parents={name: parent for name, parent in self._enclosing.items() if parent is not None},
         )
+
+
+def _check_number(measurements: int) -> None:
+    if measurements > MAX_MEASUREMENTS:
+        raise ValueError(f"more than {MAX_MEASUREMENTS:,} different measurements in a stage")

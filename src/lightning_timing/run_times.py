@@ -114,7 +114,7 @@ class _MeanOverRanks:
             self._columns.setdefault(Measured(name, "host"), _Column()).add(series.ns[name])
         for name in series.device_ns:
             self._columns.setdefault(Measured(name, "device"), _Column()).add(series.device_ns[name])
-        for name, times in _outside(series).items():
+        for name, times in series.outside.items():
             self._outside.setdefault(Measured(name, "host"), _Column()).add(times)
 
     def build(self) -> StageTimes:
@@ -144,10 +144,3 @@ class _Column:
         occurred = self._ranks > 0
         mean: FloatArray = self._sum[occurred] / self._ranks[occurred]
         return mean
-
-
-def _outside(series: StageSeries) -> Mapping[str, FloatArray]:
-    times: dict[str, list[int]] = {}
-    for row in series.outside:
-        times.setdefault(row.name, []).append(row.ns)
-    return {name: np.array(values, dtype=np.float64) for name, values in times.items()}

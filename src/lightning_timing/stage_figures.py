@@ -31,17 +31,14 @@ def stage_figures(series: StageSeries, warmup_iterations: int) -> StageSummary:
     """
     iterations = len(series)
     iterations_ns = float(series.ns[ITERATION].sum()) if iterations else 0.0
-    outside: dict[str, list[int]] = {}
-    for row in series.outside:
-        outside.setdefault(row.name, []).append(row.ns)
     measurements: dict[str, MeasurementSummary] = {}
-    for name in dict.fromkeys((*series.ns, *outside)):
+    for name in dict.fromkeys((*series.ns, *series.outside)):
         inside_ns = _known(series.ns[name]) if name in series.ns else _NOTHING
         device_ns = _known(series.device_ns[name]) if name in series.device_ns else _NOTHING
         measurements[name] = _figures(
-            np.concatenate((inside_ns, outside.get(name, _NOTHING))),
+            np.concatenate((inside_ns, series.outside.get(name, _NOTHING))),
             _parent(name, series),
-            None if name in outside else (iterations, iterations_ns),
+            None if name in series.outside else (iterations, iterations_ns),
             _device_figures(device_ns, len(inside_ns)),
         )
     known_samples = series.samples[~np.isnan(series.samples)]
