@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import MS, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
 
@@ -337,6 +337,7 @@ def test_a_record_without_rows_of_any_rank_is_bad_input(tmp_path: Path) -> None:
 nanoseconds = st.integers(min_value=0, max_value=50)
 
 
+@settings(deadline=None)  # a busy machine may take long over a file
 @given(
     many=st.lists(
         st.tuples(

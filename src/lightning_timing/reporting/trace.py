@@ -177,7 +177,7 @@ class _RankTrace:
         return events
 
     def _outside(self, row: OutsideRow, start: int) -> list[Event]:
-        (slot,) = _sorted([Slot(row.name, 0, row.ns)])
+        slot = Slot(row.name, 0, row.ns)
         lane = self._lanes.take(slot, start)
         args = {"stage": row.stage, "epoch": row.epoch}
         return [] if lane is None else [self._complete(row.name, "outside", lane, slot, start, args)]
