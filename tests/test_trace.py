@@ -323,7 +323,7 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, plac
 def test_an_interval_of_negative_length_is_bad_input_and_leaves_no_file(tmp_path: Path) -> None:
     bad = row(0, phases(forward=10), start_ns=0, intervals=[("forward", 10, 0)])
     run_dir = write_lines(tmp_path, [header(), bad])
-    with pytest.raises(BadInputError, match=r"rank0\.jsonl, line 2: (an interval ends before it starts|a negative time)"):
+    with pytest.raises(BadInputError, match=r"rank0\.jsonl, line 2: an interval ends before it starts"):
         trace(run_dir)
     assert sorted(path.name for path in (run_dir / "timing").iterdir()) == ["rank0.jsonl"]
 
