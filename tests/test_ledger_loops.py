@@ -111,7 +111,7 @@ def test_resuming_in_mid_epoch_measures_what_is_left(tmp_path: Path) -> None:
     loader = CostlyLoader(clock, [ONE] * 6, 20)
     fit_tiny(pl, tmp_path, tiny_module(pl), loader, callbacks=[stopwatch(clock), save_at(tmp_path, 3)])
     resumed = quiet_trainer(pl, tmp_path, callbacks=[stopwatch(clock), save_at(tmp_path, -1)], max_epochs=1)
-    resumed.fit(tiny_module(pl), loader, ckpt_path=tmp_path / "mid.ckpt", weights_only=False)
+    resumed.fit(tiny_module(pl), loader, ckpt_path=tmp_path / "mid.ckpt")
 
     first, second = lines(tmp_path, "header")
     labels = [
@@ -132,7 +132,7 @@ def test_resuming_a_finished_run_writes_a_valid_empty_report(tmp_path: Path) -> 
     trainer = fit_tiny(pl, tmp_path / "whole", tiny_module(pl), tiny_loader(3))
     trainer.save_checkpoint(tmp_path / "end.ckpt")
     resumed = quiet_trainer(pl, tmp_path, callbacks=[stopwatch(clock)], max_epochs=1)
-    resumed.fit(tiny_module(pl), tiny_loader(3), ckpt_path=tmp_path / "end.ckpt", weights_only=False)
+    resumed.fit(tiny_module(pl), tiny_loader(3), ckpt_path=tmp_path / "end.ckpt")
 
     assert rows(tmp_path) == []
     report = summary(tmp_path)
