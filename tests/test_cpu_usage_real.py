@@ -113,15 +113,17 @@ from lightning_timing.cpu_usage import CpuUsageMeter
 meter = CpuUsageMeter("spin")
 meter.start()
 while time.process_time() < 0.2: pass
+begin, used = time.perf_counter(), time.process_time()
 meter.begin()
-end = time.perf_counter() + 1.0
-while time.perf_counter() < end: pass
+while time.perf_counter() < begin + 1.0: pass
 meter.end()
+truth = 100 * (time.process_time() - used) / (time.perf_counter() - begin)
 meter.stop()
 usage = meter.result()
-print(json.dumps([usage.process_tree_percent, usage.share_of_allowed]))
+print(json.dumps([truth, usage.process_tree_percent, usage.share_of_allowed]))
 """
     completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    percent, share = json.loads(completed.stdout)
-    assert 10 < percent <= 102
+    truth, percent, share = json.loads(completed.stdout)
+    assert percent == pytest.approx(truth, rel=0.05)
+    assert 0 < percent <= 102
     assert share == pytest.approx(percent / 100)
