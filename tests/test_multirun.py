@@ -76,7 +76,7 @@ def test_more_samples_a_second_are_better_than_shorter_iterations(tmp_path: Path
     assert [job.name for job in read_multirun(tmp_path, find_jobs(tmp_path)).jobs] == ["large", "small"]
 
 
-def test_unknown_batch_sizes_leave_iterations_a_second(tmp_path: Path) -> None:
+def test_unknown_batch_sizes_leave_iterations_a_second(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_lines(tmp_path / "unknown", [header(), *rows([phases(forward=10 * MS)] * 20, samples=None), end()])
     write_job(tmp_path / "known", None, 20, samples=64)
 
@@ -84,6 +84,10 @@ def test_unknown_batch_sizes_leave_iterations_a_second(tmp_path: Path) -> None:
 
     assert not found.by_samples
     assert [job.name for job in found.jobs] == ["unknown", "known"]
+    assert main(["report", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split()[:3] == ["unknown", "100.0", "iterations/s"]
+    assert "best first, by iterations a second in train" in lines
 
 
 def test_jobs_are_compared_by_the_stage_asked_for(tmp_path: Path) -> None:
@@ -97,11 +101,13 @@ def test_jobs_are_compared_by_the_stage_asked_for(tmp_path: Path) -> None:
         read_multirun(tmp_path, jobs, "predict")
 
 
-def test_a_job_that_measured_nothing_comes_last(tmp_path: Path) -> None:
+def test_a_job_that_measured_nothing_comes_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_lines(tmp_path / "0", [header()])
     write_job(tmp_path / "1", None, 20)
 
     assert [job.name for job in read_multirun(tmp_path, find_jobs(tmp_path)).jobs] == ["1", "0"]
+    assert main(["report", str(tmp_path)]) == 0
+    assert ["0", "-", "-", "-", "-", "killed", "-"] in [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize("overrides", ["{", "a: 1", "[" * 5000, "- 2001-99-99", "\0", "- !!python/object:os.system x"])

@@ -103,6 +103,26 @@ def test_parents_come_from_kept_intervals(tmp_path: Path) -> None:
     assert [kept.intervals for kept in run.ranks[0].kept_intervals()] == [intervals]
 
 
+def test_overlapping_intervals_of_several_threads_are_not_nested(tmp_path: Path) -> None:
+    ns = {**phases(forward=5 * MS), "a": 2 * MS, "b": 2 * MS}
+    intervals = [("a", 0, 2 * MS), ("b", MS, 3 * MS)]
+    run = load_run(write_lines(tmp_path, [header(), row(0, ns, start_ns=0, intervals=intervals)]))
+
+    assert run.ranks[0].stages["train"].parents == {}
+
+
+def test_an_older_run_that_goes_on_does_not_become_the_newer_one(tmp_path: Path) -> None:
+    again = header(segment="run-1")
+    newer = [header(segment="newer-0"), *rows([phases(forward=MS)], segment="newer-0"), end(segment="newer-0")]
+    some = [header(), *newer, again, *rows([phases(forward=MS)] * 3, segment="run-1"), end(segment="run-1")]
+
+    rank = load_run(write_lines(tmp_path, some)).ranks[0]
+
+    assert rank.header.segment == "newer-0"
+    assert len(rank.stages["train"]) == 1
+    assert rank.problems == ("1 earlier run in the same file left out",)
+
+
 def test_segments_of_one_run_are_one_series(tmp_path: Path) -> None:
     second = header(segment="run-1", entry_point="test")
     some = [header(), *TWO_ROWS, end(), second, *rows([phases(forward=MS)], segment="run-1"), end(segment="run-1")]
@@ -209,19 +229,18 @@ def test_a_file_of_a_rank_that_this_run_has_not_is_left_out(tmp_path: Path) -> N
     run = load_run(tmp_path)
 
     assert list(run.ranks) == [0]
-    assert run.problems == ("rank 1: a record of an earlier run is left out",)
+    assert run.problems == ("rank 1: a record of another run is left out",)
 
 
-def test_a_file_that_ended_before_this_run_began_is_left_out(tmp_path: Path) -> None:
-    hour_ns = 3600 * 10**9
-    write_lines(tmp_path, [header(world_size=2, unix_ns=hour_ns), end(unix_ns=2 * hour_ns)])
-    old = header(rank=1, world_size=2, segment="old-0", unix_ns=0, monotonic_ns=0)
-    write_lines(tmp_path, [old, *rows([phases(forward=MS)], segment="old-0", start_ns=hour_ns // 2)], rank=1)
+def test_a_file_of_another_run_is_left_out_however_short_the_time_between_them(tmp_path: Path) -> None:
+    write_lines(tmp_path, [header(world_size=2), *TWO_ROWS, end()])
+    other = header(rank=1, world_size=2, segment="other-0")
+    write_lines(tmp_path, [other, *rows([phases(forward=MS)], segment="other-0"), end(segment="other-0")], rank=1)
 
     run = load_run(tmp_path)
 
     assert list(run.ranks) == [0]
-    assert run.problems == ("rank 1: a record of an earlier run is left out", "rank 1: no record of this run")
+    assert run.problems == ("rank 1: a record of another run is left out", "rank 1: no record of this run")
 
 
 def test_a_summary_is_read(tmp_path: Path) -> None:
