@@ -56,18 +56,29 @@ class Recording:
     Attributes:
         ranges: The ranges, in the order in which they opened.
         unmatched: Pops and ends without a push or a start.
-        closing_order: The names in the order in which they closed.
         output: What the program printed.
     """
 
     ranges: list[RecordedRange] = field(default_factory=list)
     unmatched: list[dict[str, Any]] = field(default_factory=list)
-    closing_order: list[str] = field(default_factory=list)
     output: str = ""
 
     @property
     def is_balanced(self) -> bool:
         return not self.unmatched and all(recorded.end is not None for recorded in self.ranges)
+
+    @property
+    def closing_order(self) -> list[str]:
+        """The names of the ranges in the order in which they closed."""
+        closed = [recorded for recorded in self.ranges if recorded.end is not None]
+        return [recorded.name for recorded in sorted(closed, key=lambda recorded: recorded.end or 0)]
+
+    def during(self, name: str) -> Recording:
+        """The part that began while the one start/end range of this name was open, without that range."""
+        (around,) = [recorded for recorded in self.ranges if recorded.kind == "start" and recorded.name == name]
+        end = float("inf") if around.end is None else around.end
+        ranges = [r for r in self.ranges if around.start <= r.start < end and r is not around]
+        return Recording(ranges, [event for event in self.unmatched if around.start <= event["t"] < end], self.output)
 
     @property
     def paths(self) -> list[str]:
@@ -123,7 +134,6 @@ def read_recording(file: Path) -> Recording:
                 recording.unmatched.append(event)
             else:
                 recording.ranges[index] = replace(recording.ranges[index], end=event["t"])
-                recording.closing_order.append(recording.ranges[index].name)
     return recording
 
 
