@@ -161,7 +161,7 @@ def test_what_several_threads_did_at_once_takes_further_tracks(tmp_path: Path) -
     events = trace_of(tmp_path, [header(), *rows([ns] * 4)], parents)
     assert self_ns(events)["worker 0"] == self_ns(events)["worker 2"] == 4 * 80
     tracks = {e["args"]["name"] for e in named(events, "thread_name")}
-    assert tracks == {"iterations", "overlapping 1", "overlapping 2"}
+    assert tracks == {"iterations", "beside the iterations 1", "beside the iterations 2"}
 
 
 def test_what_fits_on_no_track_is_named_in_its_iteration(tmp_path: Path) -> None:
@@ -251,6 +251,24 @@ def test_what_was_measured_outside_of_iterations_is_drawn(tmp_path: Path) -> Non
     ]
     (event,) = named(trace_of(tmp_path, lines), "first_data_wait")
     assert (span_ns(event), event["cat"], event["args"]) == ((10, 50), "outside", {"stage": "train", "epoch": 0})
+
+
+def test_what_lies_between_iterations_pushes_none_of_them_aside(tmp_path: Path) -> None:
+    lines = [
+        header(monotonic_ns=0),
+        outside("between_iterations/callbacks", 60, start_ns=40),
+        outside("between_iterations/callbacks/A", 60, start_ns=40),
+        outside("first_data_wait", 95, start_ns=10),
+        row(0, phases(forward=9), start_ns=50),
+    ]
+    events = trace_of(tmp_path, lines)
+    assert {event["name"]: event["tid"] for event in complete(events)} == {
+        "first_data_wait": 1,
+        "between_iterations/callbacks": 2,
+        "between_iterations/callbacks/A": 2,
+        "iteration 0": 0,
+        "forward": 0,
+    }
 
 
 def test_device_time_has_a_track_of_its_own_on_which_work_queues(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,18 +109,21 @@ class _RankTrace:
     def events(self) -> Iterator[list[Event]]:
         """The events of each line, in the order of the file, and before them the names of tracks that they open."""
         yield self._process()
-        offsets = self._source.offset_ns
-        for number, line in read_lines(self._source.path):
-            if isinstance(line, IterationRow | OutsideRow) and line.segment in offsets:
-                start = line.start_ns + offsets[line.segment] - self._origin_ns
+        for is_outside, rows in groupby(self._rows(), key=lambda found: isinstance(found[2], OutsideRow)):
+            # What lies between two iterations is written by name.
+            for number, start, row in sorted(rows, key=itemgetter(1)) if is_outside else rows:
                 try:
-                    if isinstance(line, IterationRow):
-                        events = self._iteration(line, start)
-                    else:
-                        events = self._outside(line, start)
+                    events = self._outside(row, start) if isinstance(row, OutsideRow) else self._iteration(row, start)
                 except ValueError as error:
                     raise BadInputError(f"{self._source.path}, line {number}: {error}") from error
                 yield self._new_tracks(events) + events
+
+    def _rows(self) -> Iterator[tuple[int, int, IterationRow | OutsideRow]]:
+        """The rows to be drawn, each with the number of its line and its start from the origin, in nanoseconds."""
+        offsets = self._source.offset_ns
+        for number, line in read_lines(self._source.path):
+            if isinstance(line, IterationRow | OutsideRow) and line.segment in offsets:
+                yield number, line.start_ns + offsets[line.segment] - self._origin_ns, line
 
     def _process(self) -> list[Event]:
         header = self._source.header
@@ -177,8 +182,9 @@ class _RankTrace:
         return events
 
     def _outside(self, row: OutsideRow, start: int) -> list[Event]:
-        slot = Slot(row.name, 0, row.ns)
-        lane = self._lanes.take(slot, start)
+        slot = Slot(row.name, 0, row.ns, is_beside=True)
+        whole, _, _ = row.name.rpartition("/")
+        lane = self._lanes.take(slot, start, within=whole)
         args = {"stage": row.stage, "epoch": row.epoch}
         return [] if lane is None else [self._complete(row.name, "outside", lane, slot, start, args)]
 
@@ -205,7 +211,7 @@ class _RankTrace:
         self._named_tracks |= new
         names = []
         for track in sorted(new):
-            label = "device" if track == DEVICE_TRACK else f"overlapping {track}" if track else "iterations"
+            label = "device" if track == DEVICE_TRACK else f"beside the iterations {track}" if track else "iterations"
             names.append(self._metadata("thread_name", track, name=label))
             names.append(self._metadata("thread_sort_index", track, sort_index=track))
         return names

@@ -19,8 +19,8 @@ class Slot(NamedTuple):
         start: Where it starts.
         end: Where it ends.
         is_approximate: Whether only its length was measured, and its position follows from the order of the loop.
-        is_beside: Whether it belongs on a further track, where it pushes nothing aside: its position is assumed, and
-            it does not lie inside what it ran in.
+        is_beside: Whether it belongs on a further track, where it pushes no iteration and no phase aside: it lies
+            between iterations, or its position is assumed and it does not fit inside what it ran in.
     """
 
     name: str
