@@ -49,10 +49,11 @@ def test_jobs_in_nested_folders_are_found(tmp_path: Path) -> None:
     assert find_jobs(tmp_path) == [job]
 
 
-@pytest.mark.parametrize("name", ["nothing", "file", "empty"])
+@pytest.mark.parametrize("name", ["nothing", "file", "empty", "presets"])
 def test_no_jobs(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
+    (tmp_path / "presets" / "conf" / "timing").mkdir(parents=True)
 
     assert find_jobs(tmp_path / name) == []
 
@@ -145,6 +146,16 @@ def test_the_report_as_text(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
     ]
     assert lines[5].split() == ["2", "-", "-", "-", "-", "no", "record", "model.width=2"]
     assert "all jobs: timing=evaluation" in lines
+
+
+def test_overrides_are_shown_in_a_narrow_terminal_too(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+
+    assert main(["report", str(sweep)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["1", "3,200", "samples/s", "10.0", "ms", "model.width=1"] in lines
 
 
 def test_the_report_as_json(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

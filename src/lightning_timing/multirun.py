@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, STAGES
 from lightning_timing.record_lines import open_regular
-from lightning_timing.record_reader import TIMING_FOLDER
+from lightning_timing.record_reader import TIMING_FOLDER, has_record
 from lightning_timing.run_report import RunReport, read_report
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def find_jobs(path: Path) -> list[Path]:
     """The folders of jobs in a multirun's folder, in the order of their names; none where it is not one."""
     jobs: set[Path] = set()
     for depth in range(1, _DEPTH + 1):
-        for marker in (TIMING_FOLDER, _HYDRA_FOLDER):
-            jobs.update(found.parent for found in path.glob("*/" * depth + marker))
+        folders = "*/" * depth
+        jobs.update(found.parent for found in path.glob(folders + _HYDRA_FOLDER))
+        jobs.update(found.parent for found in path.glob(folders + TIMING_FOLDER) if has_record(found))
     return sorted(jobs, key=lambda job: [(len(part), part) for part in job.relative_to(path).parts])
 
 

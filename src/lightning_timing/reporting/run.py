@@ -39,7 +39,7 @@ _JOB_COLUMNS: Final = (
     Column("p95", importance=3),
     Column("verdict", is_number=False, importance=5),
     Column("status", is_number=False, importance=4),
-    Column("overrides", is_number=False, importance=6),
+    Column("overrides", is_number=False, importance=9),
 )
 
 

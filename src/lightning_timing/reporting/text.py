@@ -77,9 +77,13 @@ def _fitting_columns(table: Table, width: int) -> list[int]:
     """The columns that fit side by side: the least important ones give way, never the first two."""
     from rich.cells import cell_len
 
-    cells = [[column.header, *(row[number] for row in table.rows)] for number, column in enumerate(table.columns)]
-    widths = [max(map(cell_len, column)) for column in cells]
-    widths[0] = min(widths[0], _MIN_WIDTH)  # long names may fold
+    widths = [
+        max(map(cell_len, (column.header, *(row[number] for row in table.rows))))
+        for number, column in enumerate(table.columns)
+    ]
+    for number, column in enumerate(table.columns):
+        if not column.is_number:
+            widths[number] = min(widths[number], _MIN_WIDTH)  # long names may fold
     kept = list(range(len(table.columns)))
     while len(kept) > 2 and sum(widths[number] + len(_GAP) for number in kept) > width:
         kept.remove(min(kept[1:], key=lambda number: table.columns[number].importance))
