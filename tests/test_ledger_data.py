@@ -68,6 +68,23 @@ def test_combined_loaders_are_one_wait(tmp_path: Path) -> None:
     assert costs_of(tmp_path) == [{}, *[{DATA_WAIT: 27, "iteration": 27}] * 2]
 
 
+def test_a_step_that_fetches_for_itself_waits_inside_its_forward(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def step(self: Any, dataloader_iter: Iterator[Any]) -> torch.Tensor:
+        clock.advance(5)
+        batch, _, _ = next(dataloader_iter)
+        clock.advance(10)
+        loss: torch.Tensor = self.layer(batch).sum()
+        return loss
+
+    loader = CostlyLoader(clock, [ONE] * 3, 20)
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), loader, callbacks=[stopwatch(clock)], max_epochs=2)
+
+    assert costs_of(tmp_path) == [{"forward": 15, DATA_WAIT: 20, "iteration": 35}] * 6
+
+
 def test_ragged_batches_are_counted_by_their_real_sizes(tmp_path: Path) -> None:
     clock = FakeClock()
     pl = lightning()

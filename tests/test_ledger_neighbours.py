@@ -87,7 +87,7 @@ def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _fail(*_: Any) -> None:
+def _fail(*_: Any, **__: Any) -> None:
     raise RuntimeError("on purpose")
 
 
@@ -122,6 +122,35 @@ def test_what_was_replaced_is_put_back_however_the_run_ends(
         things += (trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.lightning_module, neighbour, saver, logger)
         kept.append([sorted(vars(thing)) for thing in things])
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "setup",
+        "on_fit_start",
+        "on_sanity_check_start",
+        "on_train_start",
+        "on_train_batch_start",
+        "on_before_zero_grad",
+        "on_after_backward",
+        "on_validation_batch_end",
+        "on_train_epoch_end",
+        "on_fit_end",
+        "teardown",
+    ],
+)
+@pytest.mark.parametrize("ours_last", [False, True], ids=["ours-first", "ours-last"])
+def test_a_callback_that_fails_anywhere_leaves_nothing_of_ours(hook: str, ours_last: bool, tmp_path: Path) -> None:
+    pl = lightning()
+    callbacks = [stopwatch(FakeClock()), callback(pl, "Fails", **{hook: _fail})]
+    trainer = quiet_trainer(pl, tmp_path, callbacks=callbacks[::-1] if ours_last else callbacks, max_epochs=1)
+    profiler = trainer.profiler
+    with pytest.raises(RuntimeError, match="on purpose"):
+        trainer.fit(tiny_module(pl), tiny_loader(2), tiny_loader(2))
+
+    assert trainer.profiler is profiler
+    assert not Stopwatch().is_enabled
 
 
 def test_a_profiler_that_somebody_set_during_the_run_stays(tmp_path: Path) -> None:

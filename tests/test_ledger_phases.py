@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 from known_cost import FakeClock
 from ledger_records import both_flavours, costs_of, counts, lightning, rows, stopwatch, summary
@@ -14,10 +15,10 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
 
+from lightning_timing import CUDAProfilerCallback, NVTXCallback, Stopwatch, span
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 class CostlyLogger(CSVLogger):
@@ -213,6 +214,55 @@ def test_a_closure_of_the_user_s_own_is_no_part_of_the_optimizer_step(tmp_path: 
     fit_tiny(pl, tmp_path, module, tiny_loader(2), callbacks=[stopwatch(clock)])
 
     assert costs_of(tmp_path) == [{"forward": 10, "optimizer_step": 23, "iteration": 33}] * 2
+
+
+def test_the_user_s_measurements_lie_below_their_phase_and_take_nothing_from_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def batch_start(*_: Any) -> None:
+        Stopwatch().start_meas("crossing")
+        clock.advance(3)
+
+    def step(self: Any, batch: Any, *_: Any) -> torch.Tensor:
+        clock.advance(1)
+        with span("matcher"):
+            clock.advance(5)
+            with span("inside"):
+                clock.advance(2)
+        Stopwatch().end_meas("crossing")
+        loss: torch.Tensor = self.layer(batch[0]).sum()
+        return loss
+
+    module = tiny_module(pl, training_step=step, on_train_batch_start=batch_start)
+    fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    phases = {"forward": 8, "callbacks": 3, "callbacks/TinyModule": 3, "iteration": 11}
+    assert costs_of(tmp_path) == [phases | {"matcher": 7, "inside": 2, "crossing": 11}] * 3
+    measurements = summary(tmp_path)["stages"]["train"]["measurements"]
+    parents = {name: measurements[name]["parent"] for name in ("matcher", "inside", "crossing")}
+    assert parents == {"matcher": "forward", "inside": "matcher", "crossing": "iteration"}
+
+
+def test_our_other_callbacks_are_no_phase(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    module = tiny_module(pl, training_step=_step_costing(clock, 10))
+    callbacks = [NVTXCallback(), stopwatch(clock), CUDAProfilerCallback()]
+    with pytest.warns(UserWarning, match="no CUDA here"):
+        fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=callbacks)
+
+    assert costs_of(tmp_path) == [{"forward": 10, "iteration": 10}] * 3
+    assert not [name for name in counts(tmp_path) if name.startswith("callbacks")]
+
+
+def test_what_did_not_occur_is_absent(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[stopwatch(clock)])
+
+    occurred = {"batch_transfer", "forward", "zero_grad", "backward", "optimizer_step", "other", "iteration"}
+    assert [set(row["ns"]) for row in rows(tmp_path)] == [occurred, occurred | {"data_wait"}]
 
 
 def test_what_no_phase_claims_is_other(tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from known_cost import FakeClock
+from known_cost import FakeClock, quiet_trainer
 from ledger_records import costs_of, counts, lightning, lines, rows, stopwatch, summary
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
+from lightning.pytorch.tuner import Tuner
 from tiny_training import CostlyLoader, callback, fit_tiny, tiny_loader, tiny_module
 
+from lightning_timing import Stopwatch
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 ONE = torch.ones(1, 2)
@@ -98,6 +101,20 @@ def _fail_in_backward(clock: FakeClock) -> dict[str, Any]:
     return {"training_step": costly_step(clock), "backward": backward}
 
 
+def _fail_in_scheduler(clock: FakeClock) -> dict[str, Any]:
+    def scheduler_step(self: Any, *_: Any) -> None:
+        if self.trainer.fit_loop.epoch_loop.batch_idx == 3:
+            raise RuntimeError("in the scheduler")
+
+    def optimizers(self: Any) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+    hooks = {"configure_optimizers": optimizers, "lr_scheduler_step": scheduler_step}
+    return {"training_step": costly_step(clock)} | hooks
+
+
 def _fail_in_validation(clock: FakeClock) -> dict[str, Any]:
     def validation_step(self: Any, batch: Any, batch_idx: int) -> None:
         raise RuntimeError("in validation")
@@ -110,6 +127,7 @@ def _fail_in_validation(clock: FakeClock) -> dict[str, Any]:
     [
         pytest.param(_fail_in_step, [WHOLE] * 3, id="step"),
         pytest.param(_fail_in_backward, [WHOLE | {"backward": 50, "iteration": 60}] * 3, id="backward"),
+        pytest.param(_fail_in_scheduler, [WHOLE] * 3, id="scheduler"),
         pytest.param(_fail_in_validation, [WHOLE] * 4, id="validation"),
     ],
 )
@@ -131,6 +149,41 @@ def test_an_error_leaves_the_whole_iterations_and_a_clean_start(
     assert costs_of(tmp_path) == [*whole, WHOLE, WHOLE]
     assert [end["status"] for end in lines(tmp_path, "end")] == ["failed", "completed"]
     assert summary(tmp_path)["status"] == "completed"
+
+
+def test_a_loader_that_fails_ends_no_iteration(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    class FailingLoader(CostlyLoader):
+        def __iter__(self) -> Iterator[Any]:
+            for index, batch in enumerate(super().__iter__()):
+                if index == 2:
+                    raise RuntimeError("in the loader")
+                yield batch
+
+    module = tiny_module(pl, training_step=costly_step(clock))
+    with pytest.raises(RuntimeError, match="in the loader"):
+        fit_tiny(pl, tmp_path, module, FailingLoader(clock, [ONE] * 4, 20), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [WHOLE, WHOLE | {"data_wait": 20, "iteration": 30}]
+    assert summary(tmp_path)["status"] == "failed"
+
+
+def test_ctrl_c_leaves_the_whole_iterations(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def interrupt(module: Any, batch_idx: int) -> None:
+        if batch_idx == 2:
+            raise KeyboardInterrupt
+
+    module = tiny_module(pl, training_step=costly_step(clock, interrupt))
+    with pytest.raises(SystemExit):
+        fit_tiny(pl, tmp_path, module, tiny_loader(4), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [WHOLE, WHOLE]
+    assert summary(tmp_path)["status"] == "interrupted"
 
 
 class TrialInMidFit(LearningRateFinder):
@@ -166,6 +219,25 @@ def test_trial_fits_for_a_learning_rate_are_no_iterations(finder: type[LearningR
     assert batches_of(tmp_path) == whole
     assert costs_of(tmp_path) == [WHOLE] * len(whole)
     assert counts(tmp_path)["forward"] == len(whole)
+
+
+def test_a_tuner_s_own_run_is_a_segment_without_iterations(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    module = tiny_module(
+        pl,
+        training_step=costly_step(clock),
+        configure_optimizers=lambda self: torch.optim.SGD(self.parameters(), lr=self.lr),
+    )
+    module.lr = 0.01
+    trainer = quiet_trainer(pl, tmp_path, callbacks=[stopwatch(clock)], max_epochs=1)
+    profiler = trainer.profiler
+    Tuner(trainer).lr_find(module, tiny_loader(3), num_training=4, update_attr=False)
+
+    assert rows(tmp_path) == []
+    assert summary(tmp_path)["status"] == "completed"
+    assert trainer.profiler is profiler
+    assert not Stopwatch().is_enabled
 
 
 def test_trial_fits_for_a_batch_size_are_no_iterations(tmp_path: Path) -> None:
