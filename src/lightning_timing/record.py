@@ -21,7 +21,7 @@ class SegmentHeader:
     Attributes:
         kind: `header`: tells the kinds of line apart.
         segment: Identifies the segment; every line that belongs to it carries it, so that two runs that append to
-            one file can be told apart. `<run id>-<number of the call>`.
+            one file can be told apart. `<run id>-<number of the call>`, of which all ranks of a run have the same.
         schema_version: The version of this schema.
         entry_point: The Trainer's method that ran: `fit`, `validate`, `test` or `predict`.
         rank: Global rank of the process.

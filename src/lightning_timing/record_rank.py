@@ -47,16 +47,9 @@ class RankRecord:
             if isinstance(row, IterationRow) and row.intervals is not None and row.segment in segments:
                 yield row
 
-    def last_sign_unix_ns(self) -> int:
-        """When the run was last heard of, on the wall clock: its end, else the start of its last iteration."""
-        if self.end is not None:
-            return self.end.unix_ns
-        starts = [int(series.start_ns[-1]) for series in self.stages.values() if len(series)]
-        return self.header.unix_ns + max([0, *(start - self.header.monotonic_ns for start in starts)])
-
 
 def run_id(segment: str) -> str:
-    """The run that a segment, `<run id>-<number of the call>`, belongs to."""
+    """The run that a segment, `<run id>-<number of the call>`, belongs to: the same on all of its ranks."""
     return segment.rpartition("-")[0] or segment
 
 

@@ -14,15 +14,13 @@ import msgspec
 from lightning_timing.errors import BadInputError
 from lightning_timing.record import RunSummary, SegmentHeader
 from lightning_timing.record_lines import check_numbers, check_version, open_regular
-from lightning_timing.record_rank import RankRecord, read_rank
+from lightning_timing.record_rank import RankRecord, read_rank, run_id
 
 TIMING_FOLDER: Final = "timing"
 SUMMARY_NAME: Final = "summary.json"
 MAX_SUMMARY_BYTES: Final = 64 * 2**20
 
 _RANK_FILE: Final = re.compile(r"rank([0-9]{1,9})\.jsonl")
-_CLOCKS_APART_NS: Final = 60 * 10**9
-"""What the wall clocks of two nodes may differ by."""
 _RANKS_NAMED: Final = 8
 
 
@@ -134,8 +132,8 @@ def iter_ranks(folder: Path, problems: ProblemLog) -> Iterator[RankRecord]:
             problems.add("nothing whole was written", [rank])
             continue
         lead = lead or record
-        if _is_stale(record, lead):
-            problems.add("a record of an earlier run is left out", [rank])
+        if not _is_of_the_run(record, lead):
+            problems.add("a record of another run is left out", [rank])
             continue
         for problem in record.problems:
             problems.add(problem, [rank])
@@ -155,13 +153,9 @@ def _expected_ranks(header: SegmentHeader) -> Collection[int]:
     return {rank for rank in chosen if isinstance(rank, int) and 0 <= rank < header.world_size}
 
 
-def _is_stale(record: RankRecord, lead: RankRecord) -> bool:
-    """Whether a file was left behind by an earlier run, on more ranks or on other ones."""
-    if record is lead:
-        return False
-    if record.header.rank not in _expected_ranks(lead.header):
-        return True
-    return record.last_sign_unix_ns() + _CLOCKS_APART_NS < lead.segments[0].unix_ns
+def _is_of_the_run(record: RankRecord, lead: RankRecord) -> bool:
+    """Whether a file belongs to the run of the lead's, and was not left behind by one before it in the same folder."""
+    return run_id(record.header.segment) == run_id(lead.header.segment)
 
 
 def read_summary(folder: Path) -> RunSummary | None:

@@ -26,3 +26,8 @@ def validated_ranks(ranks: Sequence[int] | Literal["all"]) -> Ranks:
 def is_chosen(rank: int, ranks: Ranks) -> bool:
     """Whether a rank takes part."""
     return ranks == "all" or rank in ranks
+
+
+def is_first(rank: int, ranks: Ranks) -> bool:
+    """Whether a rank is the lowest of those that take part, which does what is to be done once."""
+    return rank == (0 if ranks == "all" else min(ranks, default=None))

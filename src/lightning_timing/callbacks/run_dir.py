@@ -1,24 +1,52 @@
-"""Where a run's files go, the same for all of its ranks."""
+"""Where a run's files go and what the run is called, the same on all of its ranks."""
 
 from __future__ import annotations
 
+import secrets
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from lightning_timing.errors import TimingError
 
 
-def run_dir(trainer: Any) -> Path:
+class RunPlace(NamedTuple):
+    """What the ranks of a run have in common.
+
+    Attributes:
+        directory: The run dir, an absolute path.
+        run_id: Tells this run from others that write to the same folder.
+    """
+
+    directory: Path
+    run_id: str
+
+
+def agree_on_place(trainer: Any, job_dir: str | None) -> RunPlace:
     """Hydra's job folder, else the Trainer's log dir, else its `default_root_dir`: rank 0's, on every rank.
 
-    Rank 0's answer is handed to the others through the strategy, as Lightning does for its own folders: a subprocess
-    that Hydra started anew would find another one by itself. So every rank calls this, at `setup`, where Lightning
-    itself lets the ranks wait for each other.
+    Rank 0's answer is handed to the others through the strategy, as Lightning does for its own folders: a process that
+    Hydra started anew would find another one by itself. So every rank calls this, at `setup`, where Lightning itself
+    lets the ranks wait for each other.
+
+    Args:
+        trainer: The Trainer.
+        job_dir: Hydra's job folder as this rank knows it.
+
+    Raises:
+        TimingError: The run dir is not on a file system, such as `s3://bucket/run`.
     """
-    own = _hydra_job_dir() or trainer.log_dir or trainer.default_root_dir
-    return Path(trainer.strategy.broadcast(str(own))).absolute()
+    log_dir = trainer.log_dir  # waits for rank 0's answer, so each rank has to ask, even one that knows a job folder
+    run_dir = str(job_dir or log_dir or trainer.default_root_dir)
+    own = run_dir if "://" in run_dir else str(Path(run_dir).absolute())
+    directory, run_id = trainer.strategy.broadcast((own, secrets.token_hex(4)))
+    if "://" in directory:
+        raise TimingError(f"the record can only be written to a file system, not to {directory}")
+    return RunPlace(Path(directory), run_id)
 
 
-def _hydra_job_dir() -> str | None:
+def hydra_job_dir() -> str | None:
+    """The folder of the Hydra job that this process runs; None outside of one."""
     hydra_config = sys.modules.get("hydra.core.hydra_config")
     if hydra_config is None or not hydra_config.HydraConfig.initialized():
         return None

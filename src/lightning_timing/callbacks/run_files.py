@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,17 +30,20 @@ class RunFiles:
 
     Args:
         folder: Where to. Made if need be.
+        run_id: What the run is called, on all of its ranks.
         writes_summary: Whether this rank writes `summary.json`, which only one does.
         on_failure: Told, in words, when something cannot be written; the run goes on without it.
         clock: The recorder's clock, which the header places on the wall clock.
     """
 
-    def __init__(self, folder: Path, writes_summary: bool, on_failure: Callable[[str], None], clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, run_id: str, writes_summary: bool, on_failure: Callable[[str], None], clock: Clock
+    ) -> None:
         self.folder = folder
+        self._run_id = run_id
         self._writes_summary = writes_summary
         self._on_failure = on_failure
         self._clock = clock
-        self._run_id = secrets.token_hex(4)
         self._segments: list[SegmentSummary] = []
         self._iterations_before: Mapping[str, int] = {}
         self._trainer: Any = None

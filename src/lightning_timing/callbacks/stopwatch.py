@@ -14,8 +14,8 @@ from lightning_timing.callbacks.base import contained, failure_handler, is_timin
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
-from lightning_timing.callbacks.ranks import is_chosen, validated_ranks
-from lightning_timing.callbacks.run_dir import run_dir
+from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
+from lightning_timing.callbacks.run_dir import RunPlace, agree_on_place, hydra_job_dir
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.session import join, leave
 from lightning_timing.clocks import Clock, monotonic_ns
@@ -126,6 +126,7 @@ class StopwatchCallback(PhaseCallback):
         self.folder = folder
         self._clock = clock
         self._run: _Run | None = None
+        self._job_dir: str | None = None
 
     @property
     def strict(self) -> bool:
@@ -133,15 +134,16 @@ class StopwatchCallback(PhaseCallback):
         return self.on_misuse == "raise"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: the settings, and nothing of a run."""
-        return {**super().__getstate__(), "_run": None}
+        """What a copy takes along: the settings, where to write to, and nothing of a run."""
+        # A spawned rank is no Hydra job, so it cannot find the job's folder by itself.
+        return {**super().__getstate__(), "_run": None, "_job_dir": hydra_job_dir() or self._job_dir}
 
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
         """Takes part in a run on the chosen ranks."""
-        folder = self._free_folder(run_dir(trainer), trainer)
+        place = agree_on_place(trainer, hydra_job_dir() or self._job_dir)
         if not is_chosen(trainer.global_rank, self.ranks):
             return None
-        run = self._run_in(folder, trainer)
+        run = self._run_in(place, trainer)
         with ExitStack() as undo:
             run.files.open_segment(trainer, entry_point, self._settings())
             has_stopwatch = not STOPWATCH.is_enabled
@@ -174,23 +176,30 @@ class StopwatchCallback(PhaseCallback):
             with contained("the printed report", self.strict):
                 running.print(f"{Stopwatch.render(figures)}Written to {running.files.folder}")
 
-    def _free_folder(self, directory: Path, trainer: Any) -> Path:
-        """The folder in the run dir; with a number behind it where another callback in the Trainer writes to it."""
-        others = (c for c in trainer.callbacks if isinstance(c, StopwatchCallback) and c is not self)
-        taken = {c._running.files.folder for c in others if c._running is not None}
-        names = chain([self.folder], (f"{self.folder}-{n}" for n in count(2)))
-        return next(directory / name for name in names if directory / name not in taken)
-
-    def _run_in(self, folder: Path, trainer: Any) -> _Run:
+    def _run_in(self, place: RunPlace, trainer: Any) -> _Run:
         """The run that this call of the Trainer continues, or a new one."""
+        folder = place.directory / self._folder_in(trainer)
         run = self._run
         if run is not None and run.trainer() is trainer and run.files.folder == folder:
             run.recorder.restart_warmup()
             return run
-        writes_summary = trainer.global_rank == (0 if self.ranks == "all" else min(self.ranks))
-        files = RunFiles(folder, writes_summary, self._on_storage_failure, self._clock)
+        writes_summary = is_first(trainer.global_rank, self.ranks)
+        files = RunFiles(folder, place.run_id, writes_summary, self._on_storage_failure, self._clock)
         self._run = _Run(weakref.ref(trainer), self._new_recorder(trainer.strategy.root_device), files)
         return self._run
+
+    def _folder_in(self, trainer: Any) -> str:
+        """The folder's name; with a number behind it where a callback before this one in the Trainer has that name.
+
+        Callbacks that take no part on this rank count as well, so that every rank writes to the same folder.
+        """
+        taken: set[str] = set()
+        for callback in trainer.callbacks:
+            if callback is self:
+                break
+            if isinstance(callback, StopwatchCallback) and callback.enable:
+                taken.add(_free_name(callback.folder, taken))
+        return _free_name(self.folder, taken)
 
     def _new_recorder(self, root_device: Any) -> Recorder:
         device = torch_device(root_device)
@@ -229,3 +238,9 @@ class StopwatchCallback(PhaseCallback):
 
     def _on_storage_failure(self, reason: str) -> None:
         warn_of_failure("the record", reason)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """The name, or the first of `name-2`, `name-3` and so on that is free."""
+    names = chain([name], (f"{name}-{n}" for n in count(2)))
+    return next(name for name in names if name not in taken)
