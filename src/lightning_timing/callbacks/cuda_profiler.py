@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from lightning_timing.callbacks.base import failure_handler, is_timing_callback
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
-from lightning_timing.callbacks.ranks import is_chosen, validated_ranks
+from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
 from lightning_timing.callbacks.session import join, leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
 from lightning_timing.errors import TimingError
@@ -149,7 +149,7 @@ class CUDAProfilerCallback(PhaseCallback):
         if not is_chosen(trainer.global_rank, self.ranks):
             return None
         runtime = self._runtime or cuda_runtime(trainer.strategy.root_device)
-        if runtime is None:
+        if runtime is None and is_first(trainer.global_rank, self.ranks):
             warnings.warn("lightning_timing: no CUDA here, so the CUDA profiler is not started", stacklevel=2)
         window = CaptureWindow(self.start_step, self.num_steps, self.sync, runtime)
         if self.start_step == 0 and self.num_steps is None:
