@@ -5,6 +5,7 @@ import hashlib
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from records import MS, header, outside, phases, rows, summary_of, write_lines, 
 
 from lightning_timing.phases import PHASES
 from lightning_timing.range_attributes import PHASE_COLORS
+from lightning_timing.record import DeviceSummary, StageSummary
 from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.palette import OTHER_COLOR, phase_color
 from lightning_timing.reporting.units import printable
@@ -203,6 +205,38 @@ def test_stages_come_in_the_order_of_a_run(tmp_path: Path) -> None:
     ]
     page = page_of(write_lines(tmp_path, lines))
     assert list(page.figures) == [f"{s}-{c}" for s in ("train", "validate", "test") for c in ("course", "spread")]
+
+
+def test_device_time_has_columns_where_it_is_known(tmp_path: Path) -> None:
+    summary = summary_of(rows([phases(forward=8 * MS, backward=2 * MS)] * 20))
+    stage = summary.stages["train"]
+    forward = replace(stage.measurements["forward"], device=DeviceSummary(20, 0, 0.12, 0.006, 0.005, 0.009))
+    timed = replace(stage, measurements={**stage.measurements, "forward": forward})
+    page = page_of(write_summary(tmp_path, replace(summary, stages={"train": timed})))
+    assert "count device mean device p50 device p95" in page.text
+    assert "8.00 ms 20 6.00 ms 5.00 ms 9.00 ms backward" in page.text
+    assert "2.00 ms 20 - - - other" in page.text
+
+
+def test_skipped_batches_and_the_cost_of_timing_are_shown(tmp_path: Path) -> None:
+    summary = summary_of(rows([phases(forward=MS)] * 20), timing_overhead={"seconds": 0.0002, "share": 0.01})
+    stage = replace(summary.stages["train"], skipped_batches=3)
+    page = page_of(write_summary(tmp_path, replace(summary, stages={"train": stage})))
+    assert "3 batches skipped" in page.text
+    assert "cost of the timing itself 200.0 us (1.0 %)" in page.text
+
+
+def test_a_stage_that_only_warmed_up_says_so(tmp_path: Path) -> None:
+    stage = StageSummary(iterations=0, warmup_iterations=4, measurements={})
+    page = page_of(write_summary(tmp_path, summary_of([], stages={"train": stage})))
+    assert "Only warm-up: 4 iterations." in page.text
+
+
+def test_epochs_are_marked_in_the_chart(tmp_path: Path) -> None:
+    found = [replace(r, epoch=r.batch_idx // 10) for r in rows([phases(forward=MS)] * 30)]
+    figure = page_of(write_lines(tmp_path, [header(), *found])).figures["train-course"]
+    marks = [(mark["text"], mark["x"]) for mark in figure["layout"]["annotations"]]
+    assert marks == [("epoch 1", 10), ("epoch 2", 20)]
 
 
 def test_a_phase_has_the_colour_of_its_range() -> None:
