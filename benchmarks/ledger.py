@@ -3,9 +3,9 @@
     python -m benchmarks.ledger [--markdown] [--scale 1.0] [--batches 5] [--epochs 2]
 
 Each setting is fitted twice in a real Trainer: with `StopwatchCallback`, and with `SimpleProfiler` alone; before that
-once with nothing to burn, so that what torch initializes on first use is in neither. The model
-(tests/known_cost.py) burns 10 to 40 ms of CPU in each phase, some 200 ms an iteration, and keeps its own books of what
-it burnt where. Compared are the sums over all training iterations:
+once with nothing to burn, so that what torch initializes on first use is in neither. The model, which is also the
+tests', burns 10 to 40 ms of CPU in each phase, some 200 ms an iteration, and keeps its own books of what it burnt where.
+Compared are the sums over all training iterations:
 
 - known: the model's books, which hold what each burn really took by the clock (other work on the machine stretches it).
   Nothing is added for what Lightning and autograd do themselves inside a phase, so that an error of 1 to 2 % is theirs
@@ -53,7 +53,8 @@ from lightning_timing.phases import (
     TRAIN,
     ZERO_GRAD,
 )
-from tests.known_cost import CALLBACK_NAME, MODULE_NAME, SETTINGS, Books, Costs, Setting, busy_wait, fit_known_cost
+from tests.known_cost import Books, Costs, busy_wait
+from tests.known_cost_model import CALLBACK_NAME, MODULE_NAME, SETTINGS, Setting, fit_known_cost
 
 MAX_ERROR = 0.03
 MAX_OTHER = 0.02

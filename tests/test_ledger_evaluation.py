@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from known_cost import FakeClock, quiet_trainer
+from known_cost import FakeClock
+from known_cost_model import quiet_trainer
 from ledger_records import both_flavours, costs_of, counts, first_waits, lightning, rows, stopwatch, summary
 from tiny_training import CostlyLoader, callback, fit_tiny, spends, tiny_loader, tiny_module
 

@@ -6,24 +6,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from known_cost import FakeClock, quiet_trainer
+from known_cost import FakeClock
+from known_cost_model import quiet_trainer
 from ledger_records import costs_of, counts, lightning, stopwatch, summary
-from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
 
 from lightning_timing import Stopwatch, StopwatchCallback
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import torch
-
 
 def costly_module(pl: Any, clock: FakeClock, ns: int) -> Any:
-    def step(self: Any, batch: Any, *_: Any) -> torch.Tensor:
-        clock.advance(ns)
-        return self.layer(batch[0]).sum()
-
-    return tiny_module(pl, training_step=step, validation_step=spends(clock, ns + 1))
+    return tiny_module(pl, training_step=step_costing(clock, ns), validation_step=spends(clock, ns + 1))
 
 
 def test_trainers_one_after_the_other_share_nothing(tmp_path: Path) -> None:

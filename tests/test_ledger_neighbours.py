@@ -7,7 +7,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from known_cost import FakeClock, quiet_trainer
+from known_cost import FakeClock
+from known_cost_model import quiet_trainer
 from ledger_records import both_flavours, lightning, rows, stopwatch
 from lightning.pytorch.profilers import AdvancedProfiler, SimpleProfiler
 from tiny_training import callback, fit_tiny, tiny_loader, tiny_module

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from known_cost import Books, Costs, FakeClock, Setting, fit_known_cost
+from known_cost import Books, Costs, FakeClock
+from known_cost_model import Setting, fit_known_cost
 from ledger_records import costs_of, counts, lightning, rows, stopwatch, summary
 from tiny_training import fit_tiny, tiny_loader, tiny_module
 

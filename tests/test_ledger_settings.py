@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from known_cost import SETTINGS, Books, Costs, FakeClock, Setting, fit_known_cost
+from known_cost import Books, Costs, FakeClock
+from known_cost_model import SETTINGS, Setting, fit_known_cost
 from ledger_records import both_flavours, costs_of, first_waits, lightning, stopwatch, summary
 
 from lightning_timing.phases import OTHER, TRAIN, VALIDATE

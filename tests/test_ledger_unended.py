@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from known_cost import FakeClock, quiet_trainer
+from known_cost import FakeClock
+from known_cost_model import quiet_trainer
 from ledger_records import costs_of, counts, lightning, lines, rows, stopwatch, summary
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.tuner import Tuner

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from known_cost import FakeClock, quiet_trainer
+from known_cost import FakeClock
+from known_cost_model import quiet_trainer
 from torch.utils.data import DataLoader, TensorDataset
 
 if TYPE_CHECKING:
@@ -55,6 +56,17 @@ def spends(clock: FakeClock, ns: int) -> Callable[..., None]:
         clock.advance(ns)
 
     return hook
+
+
+def step_costing(clock: FakeClock, ns: int) -> Callable[..., torch.Tensor]:
+    """A training step that costs `ns` nanoseconds."""
+
+    def step(self: Any, batch: Any, *_: Any) -> torch.Tensor:
+        clock.advance(ns)
+        loss: torch.Tensor = self.layer(_tensor_of(batch)).sum()
+        return loss
+
+    return step
 
 
 def tiny_loader(batches: int, batch_size: int = 1) -> DataLoader[Any]:

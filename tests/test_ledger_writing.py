@@ -1,0 +1,128 @@
+"""What is written while training: loggers and checkpoints are phases of their own. By scripted clocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from known_cost import FakeClock
+from ledger_records import costs_of, counts, lightning, stopwatch, summary
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from tiny_training import callback, fit_tiny, step_costing, tiny_loader, tiny_module
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class CostlyLogger(CSVLogger):
+    """A logger whose work costs time."""
+
+    def __init__(self, root: Path, clock: FakeClock, log_ns: int, save_ns: int = 0) -> None:
+        super().__init__(root, name="", version="")
+        self.clock = clock
+        self.log_ns = log_ns
+        self.save_ns = save_ns
+
+    def log_metrics(self, *args: Any, **kwargs: Any) -> None:
+        self.clock.advance(self.log_ns)
+        super().log_metrics(*args, **kwargs)
+
+    def save(self) -> None:
+        self.clock.advance(self.save_ns)
+        super().save()
+
+
+class CostlyCheckpointIO(TorchCheckpointIO):
+    """Storage that costs time."""
+
+    def __init__(self, clock: FakeClock, save_ns: int) -> None:
+        super().__init__()
+        self.clock = clock
+        self.save_ns = save_ns
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self.clock.advance(self.save_ns)
+        super().save_checkpoint(*args, **kwargs)
+
+
+def test_loggers_are_logging_also_where_a_callback_calls_them(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(batch[0]).sum()
+        self.log("loss", loss)
+        return loss
+
+    def also_logs(self: Any, trainer: Any, *_: Any) -> None:
+        clock.advance(3)
+        trainer.logger.log_metrics({"extra": 1.0}, step=trainer.global_step)
+
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl, training_step=step),
+        tiny_loader(2),
+        callbacks=[stopwatch(clock), callback(pl, "AlsoLogs", on_train_batch_end=also_logs)],
+        logger=CostlyLogger(tmp_path, clock, log_ns=11, save_ns=5),
+        log_every_n_steps=1,
+    )
+
+    expected = {"logging": 2 * 11 + 5, "callbacks/AlsoLogs": 3, "callbacks": 3, "iteration": 30}
+    assert costs_of(tmp_path) == [expected] * 2
+
+
+def test_a_callback_of_lightning_that_logs_at_a_batch_s_start(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl),
+        tiny_loader(2),
+        callbacks=[LearningRateMonitor(logging_interval="step"), stopwatch(clock)],
+        logger=CostlyLogger(tmp_path, clock, log_ns=11),
+        log_every_n_steps=1,
+    )
+
+    assert costs_of(tmp_path) == [{"logging": 11, "iteration": 11}] * 2
+
+
+def test_a_checkpoint_is_taken_out_of_the_time_of_the_callback_that_saves_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl),
+        tiny_loader(4),
+        callbacks=[stopwatch(clock), ModelCheckpoint(tmp_path, every_n_train_steps=2)],
+        plugins=[CostlyCheckpointIO(clock, 90)],
+        enable_checkpointing=True,
+    )
+
+    assert costs_of(tmp_path) == [{}, saved := {"checkpoint": 90, "iteration": 90}, {}, saved]
+    assert counts(tmp_path)["checkpoint"] == 2
+
+
+def test_a_checkpoint_at_the_end_of_the_epoch_is_in_no_iteration(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl, training_step=step_costing(clock, 10)),
+        tiny_loader(3),
+        callbacks=[stopwatch(clock), ModelCheckpoint(tmp_path)],
+        plugins=[CostlyCheckpointIO(clock, 90)],
+        enable_checkpointing=True,
+        max_epochs=2,
+    )
+
+    assert costs_of(tmp_path) == [{"forward": 10, "iteration": 10}] * 6
+    assert "checkpoint" not in counts(tmp_path)
+    saved = summary(tmp_path)["stages"]["train"]["measurements"]["between_iterations/checkpoint"]
+    assert (saved["count"], saved["parent"], saved["share"]) == (2, None, None)
+    assert saved["total_s"] == 180e-9
