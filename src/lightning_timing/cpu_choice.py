@@ -58,6 +58,11 @@ class CpuChoice:
         if self._meter is not None:
             self._meter.stop()
 
+    @property
+    def reason(self) -> str | None:
+        """Why a figure is unknown; None where none is."""
+        return None if self._meter is None else self._meter.reason
+
     def result(self) -> CpuUsage | None:
         """The figures so far; None where no measurement was chosen."""
         return None if self._meter is None else self._meter.result()

@@ -309,6 +309,11 @@ class Recorder:
         stages = self._stages.values()
         return sum(m.distribution.count for stage in stages for m in stage.all_measurements() if m.inside)
 
+    def problems(self) -> list[str]:
+        """Why a part went off or has no figures, if any did."""
+        reasons = (self.cpu.reason, None if self._deferred is None else self._deferred.timer.reason)
+        return [reason for reason in reasons if reason is not None]
+
     def release(self) -> None:
         """The run ends: waits once for the device's last times, and ends what runs beside the measured code."""
         if self._deferred is not None:

@@ -60,8 +60,17 @@ class UserMeasurements:
 
         def first_sample(ns: int) -> None:
             # What encloses a measurement is looked for when its first interval ends, and never again.
-            measurement.append = measurement.current.append
+            measurement.append = placed_sample
             measurement.parent = self._parent_of(measurement, measurements.values())
+            placed_sample(ns)
+
+        def placed_sample(ns: int) -> None:
+            intervals = self._ledger.intervals
+            if intervals is None:
+                measurement.append = measurement.current.append
+            elif get_ident() == self._ledger.thread:
+                begin = measurement.begin - self._ledger.begin_ns
+                intervals.append((name, begin, begin + ns))
             measurement.current.append(ns)
 
         measurement.append = first_sample

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_timing.callbacks.base import TimingCallback
+from lightning_timing.callbacks.base import TimingCallback, warn_of_failure
 from lightning_timing.callbacks.batch_size import batch_size
 from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.session import replaced_by
 from lightning_timing.recording import IterationLabel
 
 
@@ -35,7 +36,13 @@ class PhaseCallback(TimingCallback):
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Confirms the batch as the Trainer's own, and labels it."""
         machine = self._machine()
-        if machine is not None and not machine.is_confirmed:
+        if machine is None or machine.is_confirmed(batch_idx):
+            return
+        if not machine.awaits_confirmation and (other := replaced_by(trainer)) is not None:
+            if not machine.is_deaf:
+                machine.is_deaf = True
+                warn_of_failure(self.part, f"{other} has taken the place of the Trainer's profiler in mid-run")
+        else:
             machine.batch_confirmed(
                 IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
             )

@@ -57,10 +57,15 @@ class PhaseMachine:
     Args:
         stage: The stage that the Trainer's method begins with.
         on_failure: Told of a follower that raised, which is not told of anything any more; None: let it raise.
+
+    Attributes:
+        stage: The current stage.
+        is_deaf: Whether it was noticed that what feeds the machine was replaced in mid-run.
     """
 
     def __init__(self, stage: str, on_failure: Callable[[PhaseFollower, Exception], None] | None) -> None:
         self.stage = self._began_with = stage
+        self.is_deaf = False
         self._on_failure = on_failure
         self._followers: tuple[PhaseFollower, ...] = ()
         self._leaving_order: tuple[PhaseFollower, ...] = ()
@@ -239,15 +244,18 @@ class PhaseMachine:
             self.leave(BATCH_TRANSFER)
 
     @property
-    def is_confirmed(self) -> bool:
-        """Whether the batch at hand needs no more confirmation."""
-        return self._asleep or (self._label is not None and not self._completed)
+    def awaits_confirmation(self) -> bool:
+        """Whether a batch was fetched of which no hook has told yet."""
+        return self._in_iteration and self._label is None
+
+    def is_confirmed(self, batch_idx: int) -> bool:
+        """Whether a batch needs no more confirmation."""
+        label = self._label
+        return self._asleep or (label is not None and not self._completed and label.batch_idx == batch_idx)
 
     def batch_confirmed(self, label: IterationLabel) -> None:
         """A batch hook of ours was called: the batch is the Trainer's own, and no trial's."""
-        if self.is_confirmed:
-            return
-        if not self._in_iteration or self._label is not None:
+        if not self.awaits_confirmation:
             # The step is handed the iterator and fetches by itself: the hook is the only boundary there is.
             self._close_iteration(at_last=False)
             self._begin_iteration()

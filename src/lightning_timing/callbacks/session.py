@@ -41,10 +41,14 @@ class Session:
         """The profiler that the user gave to the Trainer."""
         return self._tap.profiler
 
+    def is_installed(self, trainer: Any) -> bool:
+        """Whether the Trainer still calls what this session put in."""
+        return trainer.profiler is self._tap
+
     def close(self, trainer: Any) -> None:
         """Puts back what was replaced, unless somebody else has replaced it since."""
         self._loggers.close()
-        if trainer.profiler is self._tap:
+        if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
 
 
@@ -86,7 +90,7 @@ def leave(trainer: Any, follower: PhaseFollower) -> None:
         session.close(trainer)
 
 
-def machine_of(trainer: Any) -> PhaseMachine | None:
-    """The machine that watches a Trainer's run; None while none does."""
+def replaced_by(trainer: Any) -> str | None:
+    """What has taken the place of the profiler through which a run is watched; None where nothing has."""
     session = _sessions.get(trainer)
-    return None if session is None else session.machine
+    return None if session is None or session.is_installed(trainer) else type(trainer.profiler).__name__

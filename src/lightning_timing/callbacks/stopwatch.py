@@ -166,13 +166,15 @@ class StopwatchCallback(PhaseCallback):
         """Writes what is known, prints it, and leaves everything as it was."""
         recorder = running.recorder
         with ExitStack() as finally_:
-            finally_.callback(recorder.release)
             if running.has_stopwatch:
                 finally_.callback(STOPWATCH.disable)
             leave(trainer, recorder)
             recorder.take_outside()
+            recorder.release()
             figures = recorder.figures()
             running.files.close_segment(status, figures, overhead_of(recorder))
+            for reason in recorder.problems():
+                warn_of_failure("a part of the Stopwatch", reason)
             with contained("the printed report", self.strict):
                 running.print(f"{Stopwatch.render(figures)}Written to {running.files.folder}")
 

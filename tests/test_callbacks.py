@@ -1,0 +1,292 @@
+"""The callbacks in real Trainers: what they print, log, leave alone, and how they take what others do to a Trainer."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from known_cost import FakeClock
+from known_cost_model import quiet_trainer
+from ledger_records import lightning, rows, stopwatch, summary
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.profilers import SimpleProfiler
+from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
+
+from lightning_timing import (
+    CUDAProfilerCallback,
+    MisuseError,
+    NVTXCallback,
+    Stopwatch,
+    StopwatchCallback,
+    TimingError,
+    span,
+)
+
+MS = 1_000_000
+
+
+def logging_step(self: Any, batch: Any, *_: Any) -> Any:
+    loss = self.layer(batch[0]).sum()
+    self.log("loss", loss)
+    return loss
+
+
+# ---- printing ----
+
+
+def test_the_report_is_printed_every_so_many_iterations_and_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pl = lightning()
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(6), callbacks=[stopwatch(FakeClock(), print_every_n_iters=2)])
+
+    out = capsys.readouterr().out
+    assert [f"train: {n} iterations" in out for n in (1, 2, 4, 6)] == [False, True, True, True]
+    assert out.count("Written to") == 1
+    assert str(tmp_path / "timing") in out
+
+
+@pytest.mark.parametrize("bar", ["TQDMProgressBar", "RichProgressBar"])
+def test_it_prints_through_the_progress_bar(bar: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pl = lightning()
+    progress_bar = getattr(pl.callbacks, bar)()
+    printed: list[str] = []
+    monkeypatch.setattr(progress_bar, "print", lambda text, **_: printed.append(text))
+    callbacks = [stopwatch(FakeClock(), print_every_n_iters=2), progress_bar]
+    trainer = quiet_trainer(pl, tmp_path, max_epochs=1, callbacks=callbacks, enable_progress_bar=True)
+    trainer.fit(tiny_module(pl), tiny_loader(4))
+
+    assert len(printed) == 3
+
+
+def test_a_print_that_fails_costs_the_print_only(tmp_path: Path) -> None:
+    pl = lightning()
+
+    def refuse(*_: Any) -> None:
+        raise BrokenPipeError("nobody listens")
+
+    with pytest.warns(UserWarning, match="the printed report is off.*nobody listens"):
+        fit_tiny(pl, tmp_path, tiny_module(pl, print=refuse), tiny_loader(3), callbacks=[stopwatch(FakeClock())])
+
+    assert len(rows(tmp_path)) == 3
+    assert summary(tmp_path)["status"] == "completed"
+
+
+# ---- loggers ----
+
+
+def test_phases_go_to_every_logger_on_the_trainer_s_own_axis_and_interval(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    pl, clock = lightning(), FakeClock()
+    loggers = [
+        CSVLogger(tmp_path / "csv", name="", version=""),
+        TensorBoardLogger(tmp_path / "tb", name="", version=""),
+    ]
+    costly = callback(pl, "Costly", on_train_batch_start=spends(clock, 3 * MS))
+    trainer = quiet_trainer(
+        pl,
+        tmp_path,
+        max_epochs=1,
+        logger=loggers,
+        log_every_n_steps=4,
+        callbacks=[stopwatch(clock, log_to_logger=True), costly],
+    )
+    trainer.fit(tiny_module(pl, training_step=logging_step), tiny_loader(12))
+
+    with (tmp_path / "csv" / "metrics.csv").open() as lines:
+        table = list(csv.DictReader(lines))
+    assert [int(line["step"]) for line in table] == [3, 7, 11]
+    assert all(line["loss"] for line in table)
+    assert [float(line["timing/callbacks"]) for line in table] == pytest.approx([0.003] * 3)
+    assert [float(line["timing/iteration"]) for line in table] == pytest.approx([0.003] * 3)
+
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("timing/callbacks")] == [3, 7, 11]
+    assert [event.step for event in events.Scalars("loss")] == [3, 7, 11]
+
+
+def test_without_being_asked_nothing_goes_to_the_loggers(tmp_path: Path) -> None:
+    pl = lightning()
+    logger = CSVLogger(tmp_path / "csv", name="", version="")
+    trainer = quiet_trainer(
+        pl, tmp_path, max_epochs=1, logger=logger, log_every_n_steps=2, callbacks=[stopwatch(FakeClock())]
+    )
+    trainer.fit(tiny_module(pl, training_step=logging_step), tiny_loader(4))
+
+    assert (tmp_path / "csv" / "metrics.csv").read_text().splitlines()[0] == "epoch,loss,step"
+
+
+def test_lightning_still_has_the_one_private_attribute_that_logging_asks() -> None:
+    trainer = lightning().Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+
+    assert isinstance(trainer._logger_connector.should_update_logs, bool)
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize(
+    ("make", "bad"),
+    [
+        (StopwatchCallback, {"num_warmup_iters": -1}),
+        (StopwatchCallback, {"print_every_n_iters": 0}),
+        (StopwatchCallback, {"device_time": "sometimes"}),
+        (StopwatchCallback, {"on_misuse": "shrug"}),
+        (StopwatchCallback, {"folder": "../elsewhere"}),
+        (StopwatchCallback, {"ranks": "every"}),
+        (StopwatchCallback, {"enable": "yes"}),
+        (CUDAProfilerCallback, {"start_step": -1}),
+        (CUDAProfilerCallback, {"num_steps": 0}),
+        (CUDAProfilerCallback, {"ranks": [-1]}),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused_with_what_was_given(make: Any, bad: dict[str, Any]) -> None:
+    with pytest.raises(TimingError, match=f"{next(iter(bad))}.*got {next(iter(bad.values()))!r}".replace("[", r"\[")):
+        make(**bad)
+
+
+def test_callbacks_that_are_off_do_nothing(tmp_path: Path) -> None:
+    pl = lightning()
+    off = [StopwatchCallback(enable=False), NVTXCallback(enable=False), CUDAProfilerCallback(enable=False)]
+    profilers: list[Any] = []
+    looks = callback(pl, "Looks", on_train_start=lambda self, trainer, module: profilers.append(trainer.profiler))
+    trainer = fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[*off, looks])
+
+    assert profilers == [trainer.profiler]
+    assert not (tmp_path / "timing").exists()
+
+
+# ---- the Stopwatch and others ----
+
+
+def test_user_measurements_lie_below_the_phase_they_ran_in(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def step(self: Any, batch: Any, *_: Any) -> Any:
+        with span("encoder"):
+            clock.advance(5 * MS)
+            with span("attention"):
+                clock.advance(2 * MS)
+        return self.layer(batch[0]).sum()
+
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    measurements = summary(tmp_path)["stages"]["train"]["measurements"]
+    assert {name: measurements[name]["parent"] for name in ("forward", "encoder", "attention")} == {
+        "forward": "iteration",
+        "encoder": "forward",
+        "attention": "encoder",
+    }
+    assert (measurements["encoder"]["mean_s"], measurements["attention"]["mean_s"]) == (0.007, 0.002)
+    assert measurements["forward"]["mean_s"] == 0.007
+
+
+def test_a_measurement_that_spans_several_phases_lies_below_the_iteration(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def start(self: Any, *_: Any) -> None:
+        Stopwatch().start_meas("from hook to hook")
+        clock.advance(MS)
+
+    def end(self: Any, *_: Any) -> None:
+        clock.advance(MS)
+        Stopwatch().end_meas("from hook to hook")
+
+    across = callback(pl, "Across", on_train_batch_start=start, on_train_batch_end=end)
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[stopwatch(clock), across])
+
+    measured = summary(tmp_path)["stages"]["train"]["measurements"]["from hook to hook"]
+    assert (measured["parent"], measured["count"]) == ("iteration", 2)
+
+
+def test_the_name_of_a_phase_is_not_free(tmp_path: Path) -> None:
+    pl = lightning()
+
+    def step(self: Any, batch: Any, *_: Any) -> Any:
+        with span("forward"):
+            return self.layer(batch[0]).sum()
+
+    with pytest.warns(UserWarning, match="'forward' is the name of a phase"):
+        fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), tiny_loader(2), callbacks=[stopwatch(FakeClock())])
+
+
+def test_in_debug_misuse_ends_the_run_with_the_record_written(tmp_path: Path) -> None:
+    pl = lightning()
+
+    def step(self: Any, batch: Any, *_: Any) -> Any:
+        Stopwatch().end_meas("never started")
+
+    with pytest.raises(MisuseError, match="'never started'"):
+        fit_tiny(
+            pl,
+            tmp_path,
+            tiny_module(pl, training_step=step),
+            tiny_loader(2),
+            callbacks=[stopwatch(FakeClock(), on_misuse="raise")],
+        )
+
+    assert summary(tmp_path)["status"] == "failed"
+
+
+def test_a_stopwatch_enabled_by_hand_stays_its_owner_s(tmp_path: Path) -> None:
+    pl = lightning()
+    mine = Stopwatch(num_warmup_iters=0)
+    try:
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), callbacks=[stopwatch(FakeClock())])
+
+        assert mine.is_enabled
+        assert mine.get_num_nonwarmup_iters_measured() == 0
+        assert len(rows(tmp_path)) == 3
+    finally:
+        mine.reset()
+
+
+def test_a_profiler_set_by_somebody_else_in_mid_epoch_is_said_once_and_ends_nothing(tmp_path: Path) -> None:
+    pl = lightning()
+
+    def replace(self: Any, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 2:
+            trainer.profiler = SimpleProfiler()
+
+    callbacks = [stopwatch(FakeClock()), callback(pl, "Replaces", on_train_batch_start=replace)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(6), callbacks=callbacks)
+
+    said = [str(w.message) for w in caught if "place of the Trainer's profiler" in str(w.message)]
+    assert len(said) == 1
+    assert [row["batch_idx"] for row in rows(tmp_path)] == [0, 1]
+
+
+# ---- the overhead ----
+
+
+def test_the_summary_says_what_the_timing_cost(tmp_path: Path) -> None:
+    pl = lightning()
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(20), callbacks=[StopwatchCallback(num_warmup_iters=0)])
+
+    overhead = json.loads((tmp_path / "timing" / "summary.json").read_text())["timing_overhead"]
+    assert 0 < overhead["share"] < 0.5
+    assert 20 * 1e-6 < overhead["seconds"] < 20 * 1e-3
+
+
+def test_intervals_of_user_measurements_are_kept_in_their_places(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def step(self: Any, batch: Any, *_: Any) -> Any:
+        for _ in range(2):
+            clock.advance(MS)
+            with span("encoder"):
+                clock.advance(5 * MS)
+        return self.layer(batch[0]).sum()
+
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), tiny_loader(2), callbacks=[stopwatch(clock)])
+
+    kept = [interval for interval in rows(tmp_path)[1]["intervals"] if interval[0] in ("encoder", "forward")]
+    assert kept == [["encoder", MS, 6 * MS], ["encoder", 7 * MS, 12 * MS], ["forward", 0, 12 * MS]]
