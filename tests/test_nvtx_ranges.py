@@ -73,7 +73,6 @@ def test_until_it_is_enabled_every_method_is_a_no_op(wrapper: NVTXRangeWrapper, 
     wrapper.range_push("mine")
     wrapper.push_phase("forward", "train", 0)
     wrapper.pop_phase()
-    wrapper.unwind("mine")
 
     assert tool.events == []
     assert (wrapper.open_ranges(), wrapper.close_open_ranges()) == ([], [])

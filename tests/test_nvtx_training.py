@@ -237,6 +237,19 @@ def test_without_a_tool_the_same_training_runs(tmp_path: Path) -> None:
     assert [(len(told["steps"]), told["raised"]) for told in _seen_by_module(output).values()] == [(12, None)] * 2
 
 
+def test_without_the_package_nvtx_and_without_cuda_it_runs_with_one_warning_for_each(tmp_path: Path) -> None:
+    code = TRAINING.replace('warnings.simplefilter("ignore")', 'sys.modules["nvtx"] = None')
+    program = run_program(code, tmp_path, "profiling", "normal", "skip", CUDA_VISIBLE_DEVICES="")
+
+    assert [(len(told["steps"]), told["raised"]) for told in _seen_by_module(output_of(program)).values()] == [
+        (12, None),
+        (12, None),
+    ]
+    said = [line for line in program.stderr.splitlines() if "lightning_timing: " in line]
+    assert sum("the package nvtx is not installed" in line for line in said) == 1
+    assert sum("no CUDA here" in line for line in said) == 1
+
+
 def test_a_killed_training_is_recorded_up_to_there(tmp_path: Path) -> None:
     program = run_program(TRAINING, tmp_path, "profiling", "kill", **attached(tmp_path / "nvtx.jsonl"))
     recording = read_recording(tmp_path / "nvtx.jsonl")

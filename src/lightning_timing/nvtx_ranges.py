@@ -163,18 +163,6 @@ class NVTXRangeWrapper:
         if recorder is not None:
             recorder.pop_phase()
 
-    def unwind(self, name: str) -> None:
-        """Closes this thread's ranges down to the innermost one named so, if it is open and no phase.
-
-        For clean-up while an exception passes: unlike `range_pop` it never raises for what is out of order.
-
-        Args:
-            name: The name of the range.
-        """
-        recorder = self.recorder
-        if recorder is not None:
-            recorder.unwind(name)
-
     def open_ranges(self) -> list[OpenRange]:
         """The ranges that are open on any thread, each thread's innermost first. Empty where none are recorded."""
         return [] if self.recorder is None else self.recorder.open_ranges()
@@ -228,4 +216,4 @@ _said: set[str] = set()
 def _warn_once(message: str) -> None:
     if message not in _said:
         _said.add(message)
-        warnings.warn(message, stacklevel=4)
+        warnings.warn(f"lightning_timing: {message}", stacklevel=4)

@@ -202,7 +202,7 @@ class RangeRecorder:
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, stacklevel=2)
+            warnings.warn(f"lightning_timing: {message}", stacklevel=2)
 
 
 def _mismatch(stack: ThreadStack, expected_name: str) -> str:
