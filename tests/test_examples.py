@@ -61,7 +61,7 @@ def overrides_of(job: Path) -> dict[str, str]:
     ("task", "steps", "measurements"),
     [
         ("digits", 120, {}),
-        ("gpt", 40, {"blocks": "forward", "attention": "blocks"}),
+        ("gpt", 50, {"blocks": "forward", "attention": "blocks"}),
         (
             "detection",
             120,

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from .base import OptimizerFactory, Task, TaskData
 from .digit_images import DigitImages, split_digits
 
-IMAGE_SIZE = 32
+IMAGE_SIZE = 24
 
 
 class DigitViews(Dataset[tuple[Tensor, Tensor]]):
