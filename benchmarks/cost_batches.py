@@ -20,7 +20,7 @@ from benchmarks.interleaved import Costs, interleaved
 from lightning_timing import build_callbacks
 from lightning_timing.presets import load_preset
 
-BATCHES = 400
+BATCHES = 1_000
 SETTLING_BATCHES = 50
 """The first ones, which are not counted: caches fill, warm-up ends."""
 
@@ -29,6 +29,7 @@ BARE_AGAIN = "no callback again: the noise of this table"
 THREE_EMPTY = "three empty callbacks"
 SIMPLE = "SimpleProfiler"
 TRACEML = "traceml-ai's callback"
+SILENT = "evaluation, but for its print every 100 batches"
 PRESETS = ("training", "evaluation", "profiling")
 
 
@@ -97,9 +98,9 @@ def fit(loader: StampedLoader, module: pl.LightningModule, callbacks: list[Any],
         ).fit(module, loader)
 
 
-def preset_callbacks(preset: str) -> list[Any]:
+def preset_callbacks(preset: str, *overrides: str) -> list[Any]:
     """What a preset adds to a Trainer."""
-    return list(build_callbacks(load_preset(preset)))
+    return list(build_callbacks(load_preset(preset, overrides)))
 
 
 def batch_costs(repeats: int) -> Costs:
@@ -112,6 +113,7 @@ def batch_costs(repeats: int) -> Costs:
     }
     for preset in PRESETS:
         candidates[preset] = _fitting(partial(preset_callbacks, preset))
+    candidates[SILENT] = _fitting(partial(preset_callbacks, "evaluation", "stopwatch.print_every_n_iters=null"))
     return interleaved(candidates, repeats)
 
 

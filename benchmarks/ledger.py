@@ -4,7 +4,7 @@
 
 Each setting is fitted twice in a real Trainer: with `StopwatchCallback`, and with `SimpleProfiler` alone; before that
 once with nothing to burn, so that what torch initializes on first use is in neither. The model, which is also the
-tests', burns 10 to 40 ms of CPU in each phase, some 200 ms an iteration, and keeps its own books of what it burnt where.
+tests', burns 10 to 40 ms of CPU in each phase, some 200 ms an iteration, and keeps its own books of where it did.
 Compared are the sums over all training iterations:
 
 - known: the model's books, which hold what each burn really took by the clock (other work on the machine stretches it).
