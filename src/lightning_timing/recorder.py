@@ -82,6 +82,7 @@ class Recorder:
         )
         self._compilations = compilations_so_far()
         self._first_wait_begin = 0
+        self._first_wait: tuple[int, int] | None = None
         self._closed_at: int | None = None
         self._stages: dict[str, StageRecord] = {}
         self.stage: StageRecord
@@ -124,7 +125,7 @@ class Recorder:
 
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
-        self._hand_on_outside(self.stage.take_users_outside())
+        self._take_users_outside()
         if self.cpu.name == ITERATION and self.stage.warmup_left <= 0:
             self.cpu.begin()
         kept = self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
@@ -155,7 +156,7 @@ class Recorder:
             stage.phase(OTHER).append(balance.other_ns)
             stage.phase(ITERATION).append(balance.total_ns)
         self._recognise_compilation()
-        self._hand_on_outside(stage.take_between())
+        self._take_between()
         left_open = self.user.spoil_open(self.measurements.values(), last_of_warmup=stage.warmup_left == 1)
         ns = stage.take(balance.total_ns, label.samples, label.skipped)
         measured = None if ns is None else MeasuredIteration(stage.stage, label, balance.begin_ns, ns, ledger.intervals)
@@ -218,24 +219,41 @@ class Recorder:
         """
         if self._ledger.frames:
             self._ledger.leave(paused)
-            return
+        else:
+            self._leave_between(paused)
+
+    def _leave_between(self, paused: bool) -> None:
+        measurement = self._between.frames[-1].measurement
         self._between.leave(paused)
         if len(self._between.frames) == 1:
             self._between.drop()
+        while measurement is not None and not paused:
+            self._hand_on_outside(measurement.name, measurement.current[-1], self._between.last_ns)
+            measurement = measurement.whole
 
     # ---- outside of iterations ----
 
     def take_outside(self) -> None:
         """Counts the phases between the iterations, and what the user measured there."""
-        self._hand_on_outside(self.stage.take_between())
-        self._hand_on_outside(self.stage.take_users_outside())
+        self._take_between()
+        self._take_users_outside()
 
-    def _hand_on_outside(self, taken: dict[str, list[int]]) -> None:
-        if taken and self.on_outside is not None:
-            now = self.clock()
-            for name, samples in taken.items():
-                for ns in samples:
-                    self.on_outside(MeasuredOutside(self.stage.stage, name, now, ns))
+    def _take_between(self) -> None:
+        self.stage.take_between()
+        if self._first_wait is not None:
+            begin, end = self._first_wait
+            self._hand_on_outside(FIRST_DATA_WAIT, end - begin, end)
+            self._first_wait = None
+
+    def _take_users_outside(self) -> None:
+        for measurement, samples in self.stage.take_users_outside():
+            for ns in samples:
+                # Of several since the last iteration only the last one's beginning is known.
+                self._hand_on_outside(measurement.name, ns, measurement.begin + ns)
+
+    def _hand_on_outside(self, name: str, ns: int, end_ns: int) -> None:
+        if self.on_outside is not None:
+            self.on_outside(MeasuredOutside(self.stage.stage, name, end_ns, ns))
 
     def begin_first_data_wait(self, resumed: bool = False) -> None:
         """The wait for an epoch's first batch begins.
@@ -243,20 +261,19 @@ class Recorder:
         Args:
             resumed: Or rather, it was not over when `end_first_data_wait` was called.
         """
-        if resumed:
-            self._first_wait().current.pop()
-        else:
+        if not resumed or self._first_wait is None:
             self._first_wait_begin = self._ledger.read()
+        else:
+            self.stage.between[FIRST_DATA_WAIT].current.pop()
 
     def end_first_data_wait(self) -> None:
         """Counts the wait for an epoch's first batch. It lies outside the iterations, and is never warm-up."""
-        self._first_wait().append(self._ledger.read() - self._first_wait_begin)
-
-    def _first_wait(self) -> Measurement:
         between = self.stage.between
         if FIRST_DATA_WAIT not in between:
             between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
-        return between[FIRST_DATA_WAIT]
+        now = self._ledger.read()
+        self._first_wait = self._first_wait_begin, now
+        between[FIRST_DATA_WAIT].append(now - self._first_wait_begin)
 
     # ---- the user's measurements ----
 

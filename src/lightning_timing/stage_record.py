@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from lightning_timing.distribution import EXACT_INTERVALS, Distribution
@@ -131,20 +131,22 @@ class StageRecord:
         self.skipped_batches += skipped
         return ns_by_name
 
-    def take_between(self) -> dict[str, list[int]]:
-        """Counts the phases between iterations, warm-up or not. Returns the samples, in nanoseconds, by name."""
-        return _count(m for m in self.between.values() if m.current)
+    def take_between(self) -> None:
+        """Counts the phases between iterations, warm-up or not."""
+        for measurement in self.between.values():
+            if measurement.current:
+                _count(measurement)
 
-    def take_users_outside(self) -> dict[str, list[int]]:
-        """Counts what the user measured while no iteration was open. Returns the samples as `take_between` does."""
+    def take_users_outside(self) -> list[tuple[Measurement, list[int]]]:
+        """Counts what the user measured while no iteration was open. Returns the samples, in nanoseconds."""
         taken = [m for m in self.measurements.values() if m.current]
         if self.warmup_left > 0:
             for measurement in taken:
                 measurement.take_current()
-            return {}
+            return []
         for measurement in taken:
             measurement.inside = False
-        return _count(taken)
+        return [(measurement, _count(measurement)) for measurement in taken]
 
     def take_device_times(
         self, samples_ns: Mapping[str, list[int]], untimed: Mapping[str, int], ahead_ns: int | None
@@ -188,10 +190,8 @@ class StageRecord:
         )
 
 
-def _count(measurements: Iterable[Measurement]) -> dict[str, list[int]]:
-    taken = {}
-    for measurement in measurements:
-        taken[measurement.name] = measurement.take_current()
-        measurement.distribution.pending.extend(taken[measurement.name])
-        measurement.distribution.fold_if_full()
+def _count(measurement: Measurement) -> list[int]:
+    taken = measurement.take_current()
+    measurement.distribution.pending.extend(taken)
+    measurement.distribution.fold_if_full()
     return taken

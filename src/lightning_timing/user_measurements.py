@@ -65,12 +65,12 @@ class UserMeasurements:
             placed_sample(ns)
 
         def placed_sample(ns: int) -> None:
-            intervals = self._ledger.intervals
-            if intervals is None:
+            ledger = self._ledger
+            if ledger.intervals is None:
                 measurement.append = measurement.current.append
-            elif get_ident() == self._ledger.thread:
-                begin = measurement.begin - self._ledger.begin_ns
-                intervals.append((name, begin, begin + ns))
+            elif ledger.frames and ledger.thread == get_ident():
+                begin = measurement.begin - ledger.begin_ns
+                ledger.intervals.append((name, begin, begin + ns))
             measurement.current.append(ns)
 
         measurement.append = first_sample
