@@ -84,25 +84,21 @@ def test_a_heavy_phase_goes_before_unevenness() -> None:
     assert name_of(replace(waiting, measurements={**waiting.measurements, ITERATION: iteration})) == "input-bound"
 
 
-def test_a_busy_device_goes_before_the_hosts_waits() -> None:
+def test_a_host_ahead_of_the_device_goes_before_the_hosts_waits() -> None:
     waiting = stage(data_wait=0.4, forward=0.3, backward=0.3)
-    timed = {
-        FORWARD: replace(waiting.measurements[FORWARD], device=device(0.3, 100)),
-        BACKWARD: replace(waiting.measurements[BACKWARD], device=device(0.5, 100)),
-    }
-    busy = replace(waiting, measurements={**waiting.measurements, **timed})
-    found = judge_stage(busy)
+    found = judge_stage(replace(waiting, host_ahead_s=0.004))
 
     assert found is not None
     assert found.name == "compute-bound"
-    assert found.evidence == "the device is busy for 80 % of the time"
+    assert "ahead of the device by 40 % of its time" in found.evidence
 
 
-def test_an_idle_device_changes_nothing() -> None:
+def test_a_device_without_a_backlog_changes_nothing_however_long_its_times() -> None:
     waiting = stage(data_wait=0.4, forward=0.6)
-    forward = replace(waiting.measurements[FORWARD], device=device(0.5, 100))
+    forward = replace(waiting.measurements[FORWARD], device=device(1.0, 100))
+    starved = replace(waiting, measurements={**waiting.measurements, FORWARD: forward}, host_ahead_s=0.0004)
 
-    assert name_of(replace(waiting, measurements={**waiting.measurements, FORWARD: forward})) == "input-bound"
+    assert name_of(starved) == "input-bound"
 
 
 def test_busy_cores_change_the_advice() -> None:

@@ -3,8 +3,9 @@
 The rules, in order, on the shares of the measured iterations' time (`share` of `MeasurementSummary`):
 
 1. Too little to judge by: fewer than `MIN_ITERATIONS` iterations, or none that took time.
-2. `compute-bound`, where device time is known: the device is busy for `DEVICE_BUSY` of the time or more. Whatever the
-   host waits for then hides behind the device's work.
+2. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
+   `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
+   for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
 3. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
    (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy` (`checkpoint`), `callback-heavy` (`callbacks`).
 4. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary
 
 MIN_ITERATIONS: Final = 10
-DEVICE_BUSY: Final = 0.8
+HOST_AHEAD: Final = 0.05
 UNEVEN_RATIO: Final = 1.5
 COMPUTE_SHARE: Final = 0.7
 CPU_SATURATED: Final = 0.9
@@ -128,21 +129,20 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     if stage.iterations < MIN_ITERATIONS or iteration is None or not iteration.total_s:
         return None
     return (
-        _by_device(stage.measurements, iteration.total_s)
+        _by_device(stage.host_ahead_s, iteration.p50_s)
         or _by_heaviest(stage.measurements, cpu_usage)
         or _by_evenness(stage.measurements, iteration)
         or _by_rest(stage.measurements)
     )
 
 
-def _by_device(measurements: Mapping[str, MeasurementSummary], iteration_s: float) -> Verdict | None:
-    timed = [measurements[phase].device for phase in PHASES if phase in measurements]
-    busy_s = sum(device.total_s for device in timed if device is not None and device.total_s is not None)
-    if busy_s / iteration_s < DEVICE_BUSY:
+def _by_device(host_ahead_s: float | None, iteration_s: float | None) -> Verdict | None:
+    if host_ahead_s is None or not iteration_s or host_ahead_s / iteration_s < HOST_AHEAD:
         return None
     return Verdict(
         COMPUTE_BOUND,
-        f"the device is busy for {_percent(busy_s / iteration_s)} of the time",
+        f"at the end of an iteration the host is ahead of the device by {_percent(host_ahead_s / iteration_s)} of its "
+        "time, so the device sets the pace",
         "look at the device's own work: run with timing=profiling under nsys, then lower precision, torch.compile "
         "or a larger batch",
     )

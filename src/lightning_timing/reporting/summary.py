@@ -102,6 +102,8 @@ def _stage_title(name: str, stage: StageSummary) -> str:
         parts.append(rate(stage.iterations, iteration.total_s, "iterations"))
         if stage.samples is not None:
             parts.append(rate(stage.samples, iteration.total_s, "samples"))
+    if stage.host_ahead_s is not None:
+        parts.append(f"host ahead of the device by {seconds(stage.host_ahead_s)} at the end")
     if stage.skipped_batches:
         parts.append(f"{stage.skipped_batches:,} batches skipped")
     return ", ".join(parts)
