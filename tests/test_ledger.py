@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from known_cost import FakeClock
 
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
-from tests.known_cost import FakeClock
 
 
 @pytest.fixture
