@@ -23,12 +23,15 @@ FEW_STEPS = ["trainer.max_steps=3", "task.data.num_workers=0", "+trainer.limit_v
 
 def run_example(script: str, *arguments: str, folder: Path, **environment: str) -> str:
     """Runs an example in a folder of its own, and returns what it printed."""
-    one_thread = {"OMP_NUM_THREADS": "1"}  # the other tests want the rest of the machine
+    surroundings = {
+        "OMP_NUM_THREADS": "1",  # the other tests want the rest of the machine
+        "COLUMNS": "120",  # pytest-xdist says 80, where the report leaves columns out
+    }
     return output_of(
         subprocess.run(
             [sys.executable, str(EXAMPLES / script), *arguments],
             cwd=folder,
-            env={**os.environ, **one_thread, **environment},
+            env={**os.environ, **surroundings, **environment},
             capture_output=True,
             text=True,
             timeout=180,
