@@ -17,7 +17,8 @@ Compared are the sums over all training iterations:
   optimization is the whole step with the closure inside, its `backward` holds the hooks of others: that is what the
   user reads there.
 
-With DataLoader workers the loop waits for nothing, so the known wait is 0 and what remains is the hand-over.
+With DataLoader workers the loop waits for nothing, so the known wait is 0 and what remains is the hand-over. Torch has
+one thread: its operations are tiny, and handing them to others would cost more than they do.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from functools import partial
 from pathlib import Path
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.profilers import SimpleProfiler
 
 from benchmarks.quiet import silence_lightning
@@ -191,6 +193,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=2)
     arguments = parser.parse_args()
     silence_lightning()
+    torch.set_num_threads(1)
 
     costs = Costs().scaled(arguments.scale)
     outcomes = {each.name: run(each, costs, arguments.batches, arguments.epochs) for each in SETTINGS}
