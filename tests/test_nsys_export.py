@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from nsys_exports import NVTX_2022, NVTX_2026, US, ExportBuilder
 
 from lightning_timing.errors import BadInputError
-from lightning_timing.nsys_export import OUTSIDE, ExportedProcess, RangeSeries, read_export
+from lightning_timing.nsys_export import MAX_DEPTH, OUTSIDE, ExportedProcess, RangeSeries, read_export
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -313,6 +314,12 @@ def test_a_cut_file(path: Path) -> None:
         ("ALTER TABLE NVTX_EVENTS DROP COLUMN globalTid", "table NVTX_EVENTS has no column globalTid"),
         ("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid", "KERNEL has no column globalPid"),
         ("UPDATE NVTX_EVENTS SET start = 'soon' WHERE eventType = 59", "'soon' where a whole number belongs"),
+        ("UPDATE NVTX_EVENTS SET end = start - 1 WHERE eventType = 59", "something from 0 to -1 ns, which is no time"),
+        (
+            "UPDATE NVTX_EVENTS SET end = 9223372036854775807 WHERE eventType = 59",
+            "9223372036854775807 ns, which is no",
+        ),
+        ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 9000", "something from 9000 to 4000 ns"),
         ("UPDATE NVTX_EVENTS SET globalTid = NULL", "None where a whole number belongs"),
         ("DELETE FROM NVTX_EVENTS", "no ranges of the domain lightning_timing, no NVTX events at all"),
         ("DELETE FROM NVTX_EVENTS WHERE eventType = 59", "no ranges of the domain lightning_timing, only others"),
@@ -343,7 +350,42 @@ def test_a_view_is_not_taken_for_a_table(path: Path) -> None:
 
 def test_endless_nesting_is_refused(path: Path) -> None:
     with ExportBuilder(path) as export:
-        for depth in range(1002):
+        for depth in range(MAX_DEPTH + 1):
             export.range("iteration", depth, 5000 - depth)
-    with pytest.raises(BadInputError, match="deeper than 1,000"):
+    with pytest.raises(BadInputError, match=f"deeper than {MAX_DEPTH}"):
         read_export(path)
+
+
+def test_a_name_of_100000_characters_is_cut(path: Path) -> None:
+    with ExportBuilder(path) as export:
+        export.range("x" * 100_000, 0, 10)
+        export.range("y" * 100_000, 20, 30, registered=False)
+
+    assert sorted(map(len, only_process(path).stages["train"])) == [1000, 1000]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_export_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    with ExportBuilder(folder / "export.sqlite") as export:
+        for start in range(0, 400, 100):
+            export.range("iteration", start, start + 90)
+            export.range("forward", start + 10, start + 40)
+            export.kernel((start + 12, start + 13), (start + 20, start + 30))
+        export.name_thread(100, 101, "pt_autograd_0")
+    content = bytearray((folder / "export.sqlite").read_bytes())
+    for _ in range(data.draw(st.integers(1, 8))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+    (folder / "damaged.sqlite").write_bytes(content)
+    with contextlib.suppress(BadInputError):
+        check_makes_sense(read_export(folder / "damaged.sqlite"))
+
+
+def check_makes_sense(processes: list[ExportedProcess]) -> None:
+    for process in processes:
+        for ranges in process.stages.values():
+            for series in ranges.values():
+                assert min(*series.host_ns, *series.own_ns, series.gpu_ns, series.gpu_busy_ns) >= 0
+                assert series.gpu_busy_ns <= series.gpu_ns

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AUTOGRAD_THREADS: Final = "pt_autograd_"
 """What the names of the threads begin with on which torch runs the backward pass for GPUs."""
 
-MAX_DEPTH: Final = 1000
+MAX_DEPTH: Final = 200
 """Ranges inside ranges; an export where they nest deeper is not taken for one of a training."""
 
 OUTSIDE: Final = -1

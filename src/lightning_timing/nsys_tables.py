@@ -21,8 +21,14 @@ _GPU_TABLES: Final = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", 
 _CATEGORY, _PUSH_POP, _START_END, _DOMAIN_CREATE = 33, 59, 60, 75
 """Values of `eventType`."""
 
+_OPTIONAL: Final = ("category", "text", "textId")
+"""Columns of the NVTX events that an export may lack."""
+
 _THREAD_BITS: Final = 24
-_EMPTY: Final = "''"
+_MAX_NAME: Final = 1000
+"""Characters of a name that are read."""
+_MAX_TIME_NS: Final = 2**61
+"""73 years, so that sums of a file's own times stay within 64 bits."""
 
 
 class RangeRow(NamedTuple):
@@ -95,19 +101,16 @@ class NsysTables:
         categories = {
             (process, number, category): name for process, number, name, category in self._named(_CATEGORY, "category")
         }
-        rows = self._select(
-            f"SELECT start, end, globalTid, eventType = {_PUSH_POP}, {{name}}, domainId, {{category}} "
-            f"FROM {_NVTX} WHERE eventType IN ({_PUSH_POP}, {_START_END}) "
-            "ORDER BY globalTid, start, end IS NOT NULL, end DESC",
-            required=("start", "end", "globalTid", "eventType", "domainId"),
+        rows = self._nvtx(
+            f"eventType IN ({_PUSH_POP}, {_START_END}) ORDER BY globalTid, start, end IS NOT NULL, end DESC",
+            ("globalTid", "domainId", "eventType", "start", "end", "category"),
         )
-        for start, end, thread, nests, name, number, category in rows:
-            key = process_of(self._integer(thread)), number
+        for name, thread, number, event_type, start, end, category in rows:
+            key = process_of(thread), number
             if key in domains:
-                end_ns = None if end is None else self._integer(end)
-                yield RangeRow(
-                    self._integer(start), end_ns, thread, bool(nests), str(name), categories.get((*key, category))
-                )
+                start_ns, end_ns = self._interval(start, start if end is None else end)
+                stage = categories.get((*key, category))
+                yield RangeRow(start_ns, None if end is None else end_ns, thread, event_type == _PUSH_POP, name, stage)
 
     def device_work(self) -> dict[int, list[DeviceWork]]:
         """What ran on devices, by the globalTid of the thread that launched it, in the order of the calls."""
@@ -116,33 +119,37 @@ class NsysTables:
             return {}
         for table in sources:
             self._require(table, ("start", "end", "correlationId", "globalPid"))
-        self._require(_RUNTIME, ("start", "end", "correlationId", "globalTid"))
-        wanted = " UNION ".join(f"SELECT correlationId FROM {table}" for table in sources)
-        calls = {
-            (process_of(self._integer(thread)), correlation): (thread, start, end)
-            for thread, correlation, start, end in self._connection.execute(
-                f"SELECT globalTid, correlationId, start, end FROM {_RUNTIME} WHERE correlationId IN ({wanted})"
-            )
-        }
+        calls = self._calls(sources)
         work: dict[int, list[DeviceWork]] = {}
         for table in sources:
             query = f"SELECT globalPid, correlationId, start, end FROM {table}"
             for process, correlation, start, end in self._connection.execute(query):
                 call = calls.get((process, correlation))
                 if call is not None:
-                    thread, call_start, call_end = call
-                    times = map(self._integer, (call_start, call_end, start, end))
-                    work.setdefault(thread, []).append(DeviceWork(*times))
-        for launched in work.values():
-            launched.sort()
+                    thread, call_start_ns, call_end_ns = call
+                    launched = DeviceWork(call_start_ns, call_end_ns, *self._interval(start, end))
+                    work.setdefault(thread, []).append(launched)
+        for launched_by_thread in work.values():
+            launched_by_thread.sort()
         return work
+
+    def _calls(self, tables: Sequence[str]) -> dict[tuple[int, object], tuple[int, int, int]]:
+        """Thread, start and end of the calls that launched what is in the tables, by process and correlation."""
+        self._require(_RUNTIME, ("start", "end", "correlationId", "globalTid"))
+        wanted = " UNION ".join(f"SELECT correlationId FROM {table}" for table in tables)
+        query = f"SELECT globalTid, correlationId, start, end FROM {_RUNTIME} WHERE correlationId IN ({wanted})"
+        calls = {}
+        for thread, correlation, start, end in self._connection.execute(query):
+            calls[process_of(self._integer(thread)), correlation] = (thread, *self._interval(start, end))
+        return calls
 
     def threads_named(self, prefix: str) -> set[int]:
         """The globalTids of the threads whose name begins with `prefix`."""
         if not {"globalTid", "nameId"} <= self._columns.get("ThreadNames", set()):
             return set()
-        query = "SELECT globalTid, value FROM ThreadNames JOIN StringIds ON id = nameId"
-        return {thread for thread, name in self._connection.execute(query) if str(name).startswith(prefix)}
+        strings = "SELECT id FROM StringIds WHERE substr(value, 1, ?) = ?"
+        query = f"SELECT globalTid FROM ThreadNames WHERE nameId IN ({strings})"
+        return {thread for (thread,) in self._connection.execute(query, (len(prefix), prefix))}
 
     def has_other_nvtx_events(self) -> bool:
         """Whether any NVTX event was recorded, in whatever domain."""
@@ -150,23 +157,26 @@ class NsysTables:
 
     def _named(self, event_type: int, *columns: str) -> Iterator[tuple[Any, ...]]:
         """What events of a type name: the process, the domain's number, the name, and other columns."""
-        more = "".join(f", {{{column}}}" for column in columns)
-        rows = self._select(
-            f"SELECT globalTid, domainId, {{name}}{more} FROM {_NVTX} WHERE eventType = {event_type}",
-            required=("globalTid", "domainId", "eventType"),
-        )
-        for thread, *rest in rows:
-            yield (process_of(self._integer(thread)), *rest)
+        rows = self._nvtx(f"eventType = {event_type}", ("globalTid", "domainId", *columns))
+        for name, thread, number, *rest in rows:
+            yield (process_of(thread), number, name, *rest)
 
-    def _select(self, query: str, required: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Runs a query on the NVTX events, in which `{name}` and `{category}` stand for what may be missing."""
-        self._require(_NVTX, required)
-        columns = self._columns[_NVTX]
-        registered = "(SELECT value FROM StringIds WHERE id = textId)"
-        sources = [source for column, source in (("text", "text"), ("textId", registered)) if column in columns]
-        name = f"coalesce({', '.join([*sources, _EMPTY, _EMPTY])})"  # it takes two at least
-        category = "category" if "category" in columns else "NULL"
-        return self._connection.execute(query.format(name=name, category=category))
+    def _nvtx(self, condition: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """The NVTX events that meet a condition: their names, then the columns, of which the first is `globalTid`."""
+        present = self._columns[_NVTX]
+        self._require(_NVTX, [column for column in ("eventType", *columns) if column not in _OPTIONAL])
+        sources = [column if column in present else "NULL" for column in ("textId", *columns)]
+        own_text = f"substr(text, 1, {_MAX_NAME})" if "text" in present else "NULL"
+        query = f"SELECT {own_text}, {', '.join(sources)} FROM {_NVTX} WHERE {condition}"
+        strings = self._registered_strings() if "textId" in present else {}
+        for text, text_id, thread, *rest in self._connection.execute(query):
+            name = text if text is not None else strings.get(text_id, "")
+            yield (str(name), self._integer(thread), *rest)
+
+    def _registered_strings(self) -> dict[object, object]:
+        """The names that events refer to, each read once, for a file may hold a long one that many refer to."""
+        query = f"SELECT id, substr(value, 1, {_MAX_NAME}) FROM StringIds WHERE id IN (SELECT textId FROM {_NVTX})"
+        return dict(self._connection.execute(query).fetchall())
 
     def _require(self, table: str, columns: Sequence[str]) -> None:
         for column in columns:
@@ -175,6 +185,12 @@ class NsysTables:
 
     def _columns_of(self, table: str) -> set[str]:
         return {name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+
+    def _interval(self, start: object, end: object) -> tuple[int, int]:
+        start_ns, end_ns = self._integer(start), self._integer(end)
+        if not -_MAX_TIME_NS < start_ns <= end_ns < _MAX_TIME_NS:
+            raise BadInputError(f"{self._path}: something from {start_ns} to {end_ns} ns, which is no time")
+        return start_ns, end_ns
 
     def _integer(self, value: object) -> int:
         if not isinstance(value, int):
@@ -201,5 +217,5 @@ def open_export(path: Path) -> Iterator[NsysTables]:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.execute("PRAGMA trusted_schema = OFF")
             yield NsysTables(path, connection)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite's own message quotes damaged bytes
         raise BadInputError(f"{path}: cannot be read as an SQLite export: {error}") from error
