@@ -26,6 +26,13 @@ _HOOKS_OF_A_BATCH: Final = (
     "on_before_optimizer_step",
 )
 
+_OF_A_RUN: Final = (
+    "log",  # these two are methods of the module, and of its Trainer with it, that Lightning lends to callbacks
+    "log_dict",
+    "on_before_optimizer_step",  # None in a run that does without the hook, though the copy's run may need it
+)
+"""What is put into an instance while a run lasts or, by Lightning, for good."""
+
 
 class TimingCallback(Callback):
     """A callback that watches a run from `setup` to `teardown` or `on_exception`.
@@ -98,7 +105,7 @@ class TimingCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: the settings, and nothing of a run."""
-        return {**vars(self), "_running": None}
+        return {name: value for name, value in vars(self).items() if name not in _OF_A_RUN} | {"_running": None}
 
 
 class contained:  # noqa: N801  # reads as a word in a `with` statement
