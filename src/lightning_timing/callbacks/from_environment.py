@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lightning_timing.callbacks.base import TimingCallback
 from lightning_timing.callbacks.factory import build_callbacks
 from lightning_timing.callbacks.lightning_base import Callback
-from lightning_timing.presets import check_preset_name, load_preset
+from lightning_timing.presets import load_preset
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -27,8 +27,9 @@ class TimingFromEnvironment(Callback):
     """
 
     def __init__(self, preset: str) -> None:
-        check_preset_name(preset)
         self.preset = preset
+        # Here and not in `setup`, which a spawned rank runs in a process that knows less, such as no Hydra job folder.
+        self._callbacks = build_callbacks(load_preset(preset))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Puts the preset's callbacks in this one's place, and sets them up."""
@@ -36,7 +37,7 @@ class TimingFromEnvironment(Callback):
         place = present.index(self)
         before, after = present[:place], present[place + 1 :]
         taken = any(isinstance(callback, (TimingCallback, TimingFromEnvironment)) for callback in before + after)
-        callbacks = [] if taken else build_callbacks(load_preset(self.preset))
+        callbacks = [] if taken else self._callbacks
         # A new list, because Lightning is iterating over the old one. So it will not reach the new callbacks' setup.
         trainer.callbacks = [*before, *callbacks, *after]  # type: ignore[attr-defined]  # as above
         for callback in callbacks:
