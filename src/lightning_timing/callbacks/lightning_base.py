@@ -1,16 +1,14 @@
 """The base class of this package's callbacks, whichever of Lightning's two packages the Trainer comes from.
 
 Lightning is published twice, as `lightning.pytorch` and as `pytorch_lightning`, with a `Callback` class in each. Their
-Trainers call the hooks of any object, but LightningCLI and user code also ask `isinstance`. So `Callback` here derives
-from the class of each package that this process has imported; while it has imported none, from that of each installed,
-because it may import either next.
+Trainers and LightningCLI ask whether a callback is an instance of their own. A program may import either, before or
+after our callbacks; so `Callback` here derives from both. The second package takes 0.2 s to import, the first seconds.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from importlib.util import find_spec
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 __all__ = ["Callback"]
@@ -21,14 +19,17 @@ if TYPE_CHECKING:
     from lightning.pytorch import Callback
 else:
 
-    def _in_use() -> list[str]:
-        loaded = [name for name in _PACKAGES if name in sys.modules]
-        installed = [name for name in _PACKAGES if find_spec(name.partition(".")[0])]
-        # With neither, the import of the first says what is missing.
-        return loaded or installed or [_PACKAGES[0]]
+    def _callback_class(package: str) -> type[Any]:
+        return importlib.import_module(package).Callback
 
-    def _callback_classes() -> tuple[type[Any], ...]:
-        return tuple(importlib.import_module(name).Callback for name in _in_use())
+    def _callback_classes() -> list[type[Any]]:
+        """The class of each package that can be imported; one that is missing or broken is not in use either."""
+        classes = []
+        for package in _PACKAGES:
+            with suppress(ImportError):
+                classes.append(_callback_class(package))
+        # With neither, the import of the first says what is wrong.
+        return classes or [_callback_class(_PACKAGES[0])]
 
     class Callback(*_callback_classes()):
         """A callback to the Trainers of both packages."""
