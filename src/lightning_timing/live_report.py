@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 import warnings
 
+from lightning_timing.phases import SANITY_CHECK
 from lightning_timing.record import Figures
 
 
 def live_report(figures: Figures) -> str:
     """Renders figures for this process's terminal, or in plain lines where its output is none.
+
+    The sanity check is left out of what is printed, unless it is all there is.
 
     Where rich is not installed there is a warning instead of a table: the figures are in `summary.json` all the same.
     """
@@ -17,9 +20,10 @@ def live_report(figures: Figures) -> str:
         from lightning_timing.reporting.text import render_summary
         from lightning_timing.verdict import judge
 
-        verdict = judge(figures.stages, figures.cpu_usage)
+        stages = {name: stage for name, stage in figures.stages.items() if name != SANITY_CHECK} or figures.stages
+        verdict = judge(stages, figures.cpu_usage)
         return render_summary(
-            figures.stages, figures.one_time, figures.cpu_usage, verdict, color=getattr(sys.stdout, "isatty", bool)()
+            stages, figures.one_time, figures.cpu_usage, verdict, color=getattr(sys.stdout, "isatty", bool)()
         )
     except ImportError as error:
         warnings.warn(f"lightning_timing: the report cannot be printed: {error} (pip install rich)", stacklevel=2)
