@@ -53,6 +53,7 @@ class TimingCallback(Callback):
             raise TimingError(f"enable takes true or false, got {enable!r}")
         self.enable = enable
         self._running: Any = None
+        self._state_key: str | None = None
         for hook in _HOOKS_OF_A_BATCH:
             if getattr(type(self), hook) is getattr(Callback, hook):
                 # Lightning skips a hook that is not callable; calling an empty one costs more than timing a phase.
@@ -95,8 +96,15 @@ class TimingCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """Tells instances with different settings apart, as Lightning asks."""
-        return self._generate_state_key(**self._settings())
+        """Tells instances with different settings apart, as Lightning asks.
+
+        Lightning asks at every hook of every batch, so it is made once.
+        """
+        if self._state_key is None:
+            parameters = inspect.signature(type(self)).parameters
+            changed = {name: value for name, value in self._settings().items() if value != parameters[name].default}
+            self._state_key = self._generate_state_key(**changed) if changed else type(self).__qualname__
+        return self._state_key
 
     def _settings(self) -> dict[str, Any]:
         """The constructor's arguments, as far as they are kept in the open."""
