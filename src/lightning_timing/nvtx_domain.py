@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 DOMAIN: Final = "lightning_timing"
@@ -119,6 +118,9 @@ def nsys_version_in(text: str) -> str | None:
 
 
 def _version_of_nvtx() -> str | None:
+    # Imported here, since it would be half of what importing this package costs.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("nvtx")
     except PackageNotFoundError:
