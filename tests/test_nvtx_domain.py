@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from lightning_timing import nvtx_domain
 from lightning_timing.nvtx_domain import DOMAIN, nsys_version_in, open_domain, refusal
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_a_copy_of_nvtx_without_its_metadata(monkeypatch: pytest.MonkeyPatch) ->
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(nvtx_domain, "version", missing)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
 
     assert open_domain().nvtx_version is None
 
