@@ -1,0 +1,30 @@
+"""A Hydra app that fits on two ranks, with callbacks from a preset: `hydra_app.py [-m] [OVERRIDES]`.
+
+Each process says its job's folder, as it knows it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from rank_programs.tiny_ranks import Loader, Module, trainer_of
+
+from lightning_timing import build_callbacks
+
+ConfigStore.instance().store(
+    "app", {"defaults": ["_self_", {"timing": "training"}], "strategy": "ddp", "batches": 4, "root": None}
+)
+
+
+@hydra.main(version_base="1.3", config_path=None, config_name="app")
+def main(cfg: Any) -> None:
+    trainer = trainer_of(cfg.root, cfg.strategy, callbacks=build_callbacks(cfg.timing))
+    trainer.fit(Module(), Loader(cfg.batches))
+    print(f"rank {trainer.global_rank} in {HydraConfig.get().runtime.output_dir}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
