@@ -88,7 +88,7 @@ class Distribution:
         """Folds the pending durations in when there are too many to keep. Returns whether it did."""
         if len(self.pending) <= EXACT_INTERVALS:
             return False
-        pending, self.pending[:] = self.pending[:], []
+        pending = self.pending[:]
         first = not self._count
         self._min = min(pending if first else [self._min, *pending])
         self._max = max(pending if first else [self._max, *pending])
@@ -99,6 +99,8 @@ class Distribution:
         for ns in pending:
             bucket = _bucket_of(ns)
             buckets[bucket] = buckets.get(bucket, 0) + 1
+        # At last, so that another thread that asks for figures meanwhile finds too many of them rather than none.
+        del self.pending[: len(pending)]
         return True
 
 

@@ -110,8 +110,12 @@ class Measurement:
         """Moves the open interval, if any, to `openings`, where it is told apart by its thread."""
         self.unusual = True
         if self.is_open:
-            self.is_open = False
-            self.openings[self.thread] = Opening(self.begin)
+            opening = Opening(self.begin)
+            # Tested again, since the thread that opened it may have ended it meanwhile. Nothing is called from here to
+            # the two stores, so no thread sees it half moved.
+            if self.is_open:
+                self.is_open = False
+                self.openings[self.thread] = opening
 
     def spoil(self, thread: int) -> None:
         """Has the sample of the interval that is open on the given thread dropped when it ends."""

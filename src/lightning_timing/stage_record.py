@@ -87,8 +87,8 @@ class StageRecord:
         """Every measurement, in the order of the loop: phases, the user's, then what lies between iterations."""
         order = {name: i for i, name in enumerate((ITERATION, *PHASES))}
         yield from sorted(self.phases.values(), key=lambda m: (order.get(m.name.partition("/")[0], len(order)), m.name))
-        yield from self.measurements.values()
-        yield from self.between.values()
+        yield from tuple(self.measurements.values())
+        yield from tuple(self.between.values())
 
     def take(self, iteration_ns: int, samples: int | None, skipped: bool) -> dict[str, int] | None:
         """Counts an iteration, or leaves it out while warm-up lasts.
@@ -109,7 +109,7 @@ class StageRecord:
         ns_by_name = {}
         may_fold = True
         for measurements in (self.phases, self.measurements):
-            for measurement in measurements.values():
+            for measurement in tuple(measurements.values()):  # another thread may add one meanwhile
                 current = measurement.current
                 if not current:
                     continue
@@ -139,7 +139,7 @@ class StageRecord:
 
     def take_users_outside(self) -> list[tuple[Measurement, list[int]]]:
         """Counts what the user measured while no iteration was open. Returns the samples, in nanoseconds."""
-        taken = [m for m in self.measurements.values() if m.current]
+        taken = [m for m in tuple(self.measurements.values()) if m.current]
         if self.warmup_left > 0:
             for measurement in taken:
                 measurement.take_current()
@@ -172,7 +172,7 @@ class StageRecord:
     def drop_current(self) -> None:
         """Forgets the samples of an iteration that does not count."""
         for measurements in (self.phases, self.measurements):
-            for measurement in measurements.values():
+            for measurement in tuple(measurements.values()):
                 measurement.take_current()
                 measurement.carried = 0
 
