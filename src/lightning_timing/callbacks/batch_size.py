@@ -13,14 +13,17 @@ def batch_size(batch: Any) -> int | None:
 
     Looks into tuples, lists and mappings, three levels deep, at the first element of each.
     """
-    for _ in range(_MAX_DEPTH + 1):
-        shape = getattr(batch, "shape", None)
-        if shape is not None:
-            return int(shape[0]) if len(shape) else None
-        if isinstance(batch, Mapping):
-            batch = next(iter(batch.values()), None)
-        elif isinstance(batch, (tuple, list)) and batch:
-            batch = batch[0]
-        else:
-            return None
+    try:
+        for _ in range(_MAX_DEPTH + 1):
+            shape = getattr(batch, "shape", None)
+            if shape is not None:
+                return int(shape[0]) if len(shape) else None
+            if isinstance(batch, Mapping):
+                batch = next(iter(batch.values()), None)
+            elif isinstance(batch, (tuple, list)) and batch:
+                batch = batch[0]
+            else:
+                return None
+    except Exception:  # noqa: BLE001  # a batch is anybody's object; torch's nested tensors, for one, raise at `shape`
+        return None
     return None

@@ -50,7 +50,7 @@ def _version_of(package: str) -> str | None:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     except OSError:
         return platform.processor()
