@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lightning_timing.clocks import Clock
 from lightning_timing.cpu_usage import CpuUsageMeter
-from lightning_timing.errors import TimingError
 from lightning_timing.record import CpuUsage
 
 
@@ -24,19 +23,20 @@ class CpuChoice:
         self._meter: CpuUsageMeter | None = None
         self._by_default = False
 
+    def may_be(self, name: str) -> bool:
+        """Whether a measurement may be chosen, as no other one was yet, or only by default."""
+        return self.name in (None, name) or self._by_default
+
     def choose(self, name: str, by_default: bool = False) -> None:
-        """Chooses a measurement, and starts sampling beside it.
+        """Chooses a measurement that may be chosen, and starts sampling beside it.
 
         Args:
             name: The measurement.
             by_default: Whether a later choice may replace this one.
 
         Raises:
-            TimingError: Another was chosen already.
             ImportError: psutil is not installed.
         """
-        if self.name is not None and self.name != name and not self._by_default:
-            raise TimingError(f"CPU usage is measured of {self.name!r} already, and of one measurement only")
         if self._meter is None or self.name != name:
             self.stop()
             self._meter = CpuUsageMeter(name, clock=self._clock)

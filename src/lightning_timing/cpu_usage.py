@@ -174,8 +174,11 @@ class CpuUsageMeter:
 
     def _keep_sampling(self, stopping: threading.Event) -> None:
         pause_s = 0.0
-        while not stopping.wait(pause_s):
-            started = time.perf_counter()
+        try:
+            while not stopping.wait(pause_s):
+                started = time.perf_counter()
+                self.sample()
+                pause_s = max(SAMPLE_INTERVAL_S, _COST_LIMIT * (time.perf_counter() - started))
             self.sample()
-            pause_s = max(SAMPLE_INTERVAL_S, _COST_LIMIT * (time.perf_counter() - started))
-        self.sample()
+        except Exception as error:  # noqa: BLE001  # there is nobody on this thread to catch it; `reason` tells of it
+            self._reason = self._reason or f"CPU usage cannot be sampled: {error!r}"

@@ -23,23 +23,22 @@ class Misuse:
         self._raises = on_misuse == "raise"
         self._warned: set[str] = set()
 
-    def report(self, name: object, what: str) -> None:
+    def report(self, name: object, what: str, *, consequence: str = "its sample is dropped") -> None:
         """Says what was done wrong, and where.
 
         Args:
-            name: The measurement's name, or what was given as one.
+            name: The measurement's name, or what was given as one. There is one warning for each.
             what: What was done, in words.
+            consequence: What follows where it is not raised.
 
         Raises:
             MisuseError: If misuse is to be raised.
         """
+        key = str(name)[:_MAX_NAME_SHOWN]
+        if not self._raises and (key in self._warned or len(self._warned) >= _MAX_WARNINGS):
+            return
         message = f"{what} (at {caller_place()})"
         if self._raises:
             raise MisuseError(message)
-        key = str(name)[:_MAX_NAME_SHOWN]
-        if key not in self._warned and len(self._warned) < _MAX_WARNINGS:
-            self._warned.add(key)
-            warnings.warn(
-                f"lightning_timing: {message}; its sample is dropped, and this name is not warned of again",
-                stacklevel=4,
-            )
+        self._warned.add(key)
+        warnings.warn(f"lightning_timing: {message}; {consequence}, and this is not warned of again", stacklevel=4)

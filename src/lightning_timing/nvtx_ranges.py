@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lightning_timing.errors import MisuseError
 from lightning_timing.nvtx_domain import RangeSink, open_domain
+from lightning_timing.parts import Part
 from lightning_timing.range_attributes import PHASE_COLORS, USER_COLOR
 from lightning_timing.range_recorder import RangeRecorder
 
@@ -43,10 +44,11 @@ class NVTXRangeWrapper:
         MisuseError: If it is to be enabled and is enabled already.
     """
 
-    __slots__ = ("_enabled", "recorder")
+    __slots__ = ("_enabled", "_part", "recorder")
 
     _instance: ClassVar[NVTXRangeWrapper | None] = None
     _enabled: bool
+    _part: Part
     recorder: RangeRecorder | None
     """Takes the ranges; None while pushing and popping has no effect."""
 
@@ -56,6 +58,7 @@ class NVTXRangeWrapper:
         if instance is None:
             instance = cls._instance = super().__new__(cls)
             instance._enabled = False
+            instance._part = Part("NVTX", strict=True)
             instance.recorder = None
         return instance
 
@@ -106,14 +109,19 @@ class NVTXRangeWrapper:
                 sync_on_push=synchronize if sync_on_push else None,
                 sync_on_pop=synchronize if sync_on_pop else None,
             )
+        self._part = Part("NVTX", strict=keep_track_of_range_order, turn_off=self._stop_recording)
         self._enabled = True
 
     def disable(self) -> None:
         """Closes the ranges that this thread has open, and makes every method a no-op again. May be called twice."""
-        if self.recorder is not None:
-            self.recorder.close_all()
-        self.recorder = None
         self._enabled = False
+        with self._part:
+            self._stop_recording()
+
+    def _stop_recording(self) -> None:
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            recorder.close_all()
 
     def range_push(self, name: str) -> None:
         """Opens a range on the calling thread, inside those it has open.
@@ -126,7 +134,10 @@ class NVTXRangeWrapper:
         """
         recorder = self.recorder
         if recorder is not None:
-            recorder.push(name)
+            try:
+                recorder.push(name)
+            except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
+                self._part.fail(error)
 
     def range_pop(self, expected_name: str | None = None) -> None:
         """Closes the range that the calling thread opened last.
@@ -140,7 +151,21 @@ class NVTXRangeWrapper:
         """
         recorder = self.recorder
         if recorder is not None:
-            recorder.pop(expected_name)
+            try:
+                recorder.pop(expected_name)
+            except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
+                self._part.fail(error)
+
+    def unwind(self, name: str) -> None:
+        """Closes the calling thread's ranges down to the innermost one of this name. For `span`, when its block raises.
+
+        Args:
+            name: The range's name.
+        """
+        recorder = self.recorder
+        if recorder is not None:
+            with self._part:
+                recorder.unwind(name)
 
     def push_phase(self, phase: str, stage: str, batch_idx: int) -> None:
         """Opens a phase on the calling thread. For the callbacks.

@@ -14,7 +14,9 @@ from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
 from lightning_timing.misuse import Misuse
+from lightning_timing.names import shown
 from lightning_timing.one_time import OneTimeMeasurements
+from lightning_timing.parts import Part
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, OTHER, TRAIN
 from lightning_timing.record import Figures
 from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
@@ -75,6 +77,7 @@ class Recorder:
         self._between = Ledger(clock, before_reading)
         self._deferred = None if device_timer is None else DeferredIterations(device_timer)
         self._misuse = Misuse(settings.on_misuse)
+        self._cpu_part = Part("CPU usage", strict=settings.on_misuse == "raise")
         self.cpu = CpuChoice(clock)
         self.one_time = OneTimeMeasurements(self._ledger.read, self._misuse)
         self.user = UserMeasurements(
@@ -110,7 +113,7 @@ class Recorder:
     def all_measurements(self) -> Iterator[Measurements]:
         """The user's measurements of each stage, the current one's first."""
         yield self.measurements
-        for stage in self._stages.values():
+        for stage in list(self._stages.values()):  # another thread may ask while this one begins a stage
             if stage is not self.stage:
                 yield stage.measurements
 
@@ -157,7 +160,7 @@ class Recorder:
             stage.phase(ITERATION).append(balance.total_ns)
         self._recognise_compilation()
         self._take_between()
-        left_open = self.user.spoil_open(self.measurements.values(), last_of_warmup=stage.warmup_left == 1)
+        left_open = self.user.spoil_open(list(self.measurements.values()), last_of_warmup=stage.warmup_left == 1)
         ns = stage.take(balance.total_ns, label.samples, label.skipped)
         measured = None if ns is None else MeasuredIteration(stage.stage, label, balance.begin_ns, ns, ledger.intervals)
         if self._deferred is not None and isinstance(ledger, DeviceLedger):
@@ -177,7 +180,12 @@ class Recorder:
         self.stage.drop_current()
 
     def finish_iteration(self) -> bool:
-        """Ends the iteration of a plain loop, where one follows the other. Returns whether it was counted."""
+        """Ends the iteration of a plain loop, where one follows the other. Returns whether it was counted.
+
+        Does nothing where the callbacks say when an iteration ends.
+        """
+        if self._phases_are_taken:
+            return False
         if not self._ledger.frames:
             self._ledger.begin(keep_intervals=False)
         try:
@@ -293,10 +301,15 @@ class Recorder:
             by_default: Whether a later choice may replace this one.
 
         Raises:
-            TimingError: Another was chosen already.
-            ImportError: psutil is not installed.
+            MisuseError: Another was chosen already, and misuse is to be raised.
+            ImportError: psutil is not installed, and misuse is to be raised.
         """
-        self.cpu.choose(name, by_default)
+        if not self.cpu.may_be(name):
+            taken = f"CPU usage is measured of {self.cpu.name!r} already, and of one measurement only"
+            self._misuse.report(name, taken, consequence=f"that of {shown(name)} is not measured")
+            return
+        with self._cpu_part:
+            self.cpu.choose(name, by_default)
         for measurements in self.all_measurements():
             if name in measurements:
                 measurements[name].go_unusual()
@@ -308,7 +321,7 @@ class Recorder:
         return Figures(
             stages={
                 name: record.summary()
-                for name, record in self._stages.items()
+                for name, record in list(self._stages.items())
                 if record.was_used and stage in (None, name)
             },
             one_time=self.one_time.seconds(),

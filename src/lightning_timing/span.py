@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from lightning_timing.compiling import compiling_probe
+from lightning_timing.errors import MisuseError
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -32,7 +33,7 @@ class Span:
 
     def __enter__(self) -> None:
         if NVTX_RANGES.recorder is not None:
-            NVTX_RANGES.recorder.push(self.name)
+            NVTX_RANGES.range_push(self.name)
         if STOPWATCH.recorder is not None:
             STOPWATCH.start_meas(self.name)
 
@@ -40,13 +41,16 @@ class Span:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if STOPWATCH.recorder is not None:
-            STOPWATCH.end_meas(self.name)
-        ranges = NVTX_RANGES.recorder
-        if ranges is not None:
             if kind is None:
-                ranges.pop(self.name)
+                STOPWATCH.end_meas(self.name)
             else:
-                ranges.unwind(self.name)
+                with suppress(MisuseError):  # what the block raised is what is to be seen
+                    STOPWATCH.end_meas(self.name)
+        if NVTX_RANGES.recorder is not None:
+            if kind is None:
+                NVTX_RANGES.range_pop(self.name)
+            else:
+                NVTX_RANGES.unwind(self.name)
 
     def __call__(self, function: _Function) -> _Function:
         """Wraps a function, or a coroutine function, so that each call of it is a span."""

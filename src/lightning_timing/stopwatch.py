@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, ClassVar, Final, Literal
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
 from lightning_timing.errors import TimingError
+from lightning_timing.parts import Part
 from lightning_timing.record import Figures
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import RecorderSettings
@@ -22,21 +24,24 @@ class Stopwatch:
 
         Stopwatch(num_warmup_iters=10, print_every_n_iters=100, do_cuda_sync=False)
 
-    Inside a region compiled by torch.compile its methods do nothing and break no graph.
+    Inside a region compiled by torch.compile its methods do nothing and break no graph. In a new process, such as a
+    worker of a DataLoader, it starts out disabled, whether that was spawned or forked.
     """
 
     render: ClassVar[Callable[[Figures], str]] = staticmethod(repr)
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
 
-    __slots__ = ("_last", "_print", "_print_every", "recorder")
+    __slots__ = ("_last", "_part", "_print", "_print_every", "_printing", "recorder")
 
     recorder: Recorder | None
     """Takes the measurements; None while disabled."""
 
     _instance: ClassVar[Stopwatch | None] = None
     _last: Recorder | None
+    _part: Part
     _print: Callable[[str], None]
     _print_every: int | None
+    _printing: Part
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Stopwatch:
         """Returns the one instance."""
@@ -56,8 +61,10 @@ class Stopwatch:
     def _forget(self) -> None:
         self.recorder = None
         self._last = None
+        self._part = _raising("the Stopwatch")
         self._print = print
         self._print_every = None
+        self._printing = _raising("the printed report")
 
     def enable(
         self,
@@ -89,9 +96,22 @@ class Stopwatch:
         self.attach(recorder, print_every_n_iters=print_every_n_iters)
 
     def attach(
-        self, recorder: Recorder, *, print_every_n_iters: int | None = None, printer: Callable[[str], None] = print
+        self,
+        recorder: Recorder,
+        *,
+        print_every_n_iters: int | None = None,
+        printer: Callable[[str], None] = print,
+        part: Part | None = None,
+        printing: Part | None = None,
     ) -> None:
         """Enables it with a recorder made elsewhere, as the callback does.
+
+        Args:
+            recorder: The recorder.
+            print_every_n_iters: As for `enable`.
+            printer: Prints a report.
+            part: Takes failures of the methods that measure; None: they are raised.
+            printing: Takes failures to print; None: they are raised.
 
         Raises:
             TimingError: It is enabled already.
@@ -100,13 +120,22 @@ class Stopwatch:
             raise TimingError("the Stopwatch is enabled already; call disable() first")
         self._print = printer
         self._print_every = print_every_n_iters
+        self._part = part or _raising("the Stopwatch")
+        self._printing = printing or _raising("the printed report")
         self.recorder = recorder
+
+    def detach(self, recorder: Recorder) -> None:
+        """Turns every method into a no-op again, if it is this recorder that takes the measurements."""
+        if self.recorder is recorder:
+            self._last, self.recorder = recorder, None
 
     def disable(self) -> None:
         """Turns every method into a no-op again. The figures stay readable until the next `enable` or `reset`."""
-        if self.recorder is not None:
-            self.recorder.release()
-            self._last, self.recorder = self.recorder, None
+        recorder = self.recorder
+        if recorder is not None:
+            self.detach(recorder)
+            with self._part:
+                recorder.release()
 
     def reset(self) -> None:
         """Disables it and forgets everything."""
@@ -136,21 +165,24 @@ class Stopwatch:
         if recorder is None or recorder.is_compiling():
             return
         try:
-            measurement = recorder.measurements[name]
-        except (KeyError, TypeError):
-            added = recorder.add(name)
-            if added is None:
+            try:
+                measurement = recorder.measurements[name]
+            except (KeyError, TypeError):
+                added = recorder.add(name)
+                if added is None:
+                    return
+                measurement = added
+            thread = get_ident()
+            now = recorder.clock()
+            # Nothing is called between this test and the three stores, so no other thread can come in between.
+            if measurement.is_open or measurement.unusual:
+                recorder.user.start(measurement, thread)
                 return
-            measurement = added
-        thread = get_ident()
-        now = recorder.clock()
-        # Nothing is called between this test and the three stores, so no other thread can come in between.
-        if measurement.is_open or measurement.unusual:
-            recorder.user.start(measurement, thread)
-            return
-        measurement.thread = thread
-        measurement.begin = now
-        measurement.is_open = True
+            measurement.thread = thread
+            measurement.begin = now
+            measurement.is_open = True
+        except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
+            self._part.fail(error)
 
     def end_meas(self, name: str) -> None:
         """Ends a measurement.
@@ -164,27 +196,32 @@ class Stopwatch:
         recorder = self.recorder
         if recorder is None or recorder.is_compiling():
             return
-        now = recorder.clock()
         try:
-            measurement = recorder.measurements[name]
-        except (KeyError, TypeError):
-            recorder.user.end(recorder.all_measurements(), name, now)
-            return
-        thread = get_ident()
-        if not measurement.is_open or measurement.thread != thread:
-            recorder.user.end(recorder.all_measurements(), name, now)
-            return
-        measurement.is_open = False
-        measurement.append(now - measurement.begin)
+            now = recorder.clock()
+            try:
+                measurement = recorder.measurements[name]
+            except (KeyError, TypeError):
+                recorder.user.end(recorder.all_measurements(), name, now)
+                return
+            thread = get_ident()
+            if not measurement.is_open or measurement.thread != thread:
+                recorder.user.end(recorder.all_measurements(), name, now)
+                return
+            measurement.is_open = False
+            measurement.append(now - measurement.begin)
+        except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
+            self._part.fail(error)
 
     def set_cpu_usage_meas_name(self, name: str) -> None:
         """Has the CPU usage of one measurement measured as well. The same name again is fine.
 
         Raises:
-            TimingError: Another measurement was chosen already.
+            MisuseError: Another measurement was chosen already, and misuse is to be raised.
+            ImportError: psutil is not installed, and misuse is to be raised.
         """
         if self.recorder is not None:
-            self.recorder.choose_cpu_usage(name)
+            with self._part:
+                self.recorder.choose_cpu_usage(name)
 
     def start_one_time_measurement(self, name: str) -> None:
         """Starts a measurement that is made once in a run, whatever the warm-up.
@@ -193,7 +230,8 @@ class Stopwatch:
             MisuseError: The name was started already, and misuse is to be raised.
         """
         if self.recorder is not None and not self.recorder.is_compiling():
-            self.recorder.one_time.start(name)
+            with self._part:
+                self.recorder.one_time.start(name)
 
     def end_one_time_measurement(self, name: str) -> None:
         """Ends a one-time measurement.
@@ -202,10 +240,13 @@ class Stopwatch:
             MisuseError: It is not running, and misuse is to be raised.
         """
         if self.recorder is not None and not self.recorder.is_compiling():
-            self.recorder.one_time.end(name)
+            with self._part:
+                self.recorder.one_time.end(name)
 
     def finish_iter(self) -> None:
         """Ends the iteration. Warm-up, the averages per iteration and the periodic print hang on it.
+
+        While a StopwatchCallback measures, the Trainer's batches are the iterations, and this does nothing.
 
         Raises:
             MisuseError: A measurement is still open on this thread, and misuse is to be raised.
@@ -213,19 +254,28 @@ class Stopwatch:
         recorder = self.recorder
         if recorder is None or recorder.is_compiling():
             return
-        if recorder.finish_iteration():
-            self.print_if_due()
+        try:
+            if recorder.finish_iteration():
+                self.print_if_due()
+        except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
+            self._part.fail(error)
 
     def print_if_due(self) -> None:
         """Prints the current stage's report after every `print_every_n_iters` counted iterations."""
         recorder = self.recorder
         if recorder is not None and self._print_every and recorder.stage.iterations % self._print_every == 0:
-            self._print(type(self).render(recorder.figures(recorder.stage.stage)))
+            self._print_report(recorder, recorder.stage.stage)
 
     def print_eval_times(self) -> None:
         """Prints the report so far."""
-        if self.recorder is not None or self._last is not None:
-            self._print(type(self).render(self.summary()))
+        recorder = self.recorder or self._last
+        if recorder is not None:
+            self._print_report(recorder)
+
+    def _print_report(self, recorder: Recorder, stage: str | None = None) -> None:
+        if not self._printing.is_off:
+            with self._printing:
+                self._print(type(self).render(recorder.figures(stage)))
 
     def summary(self) -> Figures:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
@@ -233,5 +283,14 @@ class Stopwatch:
         return Figures(stages={}, one_time={}, cpu_usage=None) if recorder is None else recorder.figures()
 
 
+def _raising(name: str) -> Part:
+    """For whoever enables it by hand, and is told of every failure by an exception."""
+    return Part(name, strict=True)
+
+
 STOPWATCH: Final = Stopwatch()
 """The one instance, made at import so that code compiled by torch.compile never makes it."""
+
+if hasattr(os, "register_at_fork"):
+    # What a child measured would be lost with it, and would fill its memory until then.
+    os.register_at_fork(after_in_child=STOPWATCH._forget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 
 from lightning_timing.clocks import Clock
 from lightning_timing.cpu_choice import CpuChoice
@@ -16,6 +16,8 @@ from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, PHASES
 
 Measurements = dict[str, Measurement]
+
+_TOO_MANY_NAMES: Final = "more different names than are measured"
 
 
 class UserMeasurements:
@@ -48,12 +50,22 @@ class UserMeasurements:
         self._cpu = cpu
         self._misuse = misuse
         self._phases_are_taken = phases_are_taken
+        self._names_refused = False
 
     def add(self, measurements: Measurements, name: str) -> Measurement | None:
         """Makes the measurement of a new name; None for a name that is refused, after misuse was reported."""
-        refusal = self._why_refused(measurements, name)
+        refusal = self._why_refused(name)
         if refusal is not None:
             self._misuse.report(name, refusal)
+            return None
+        if len(measurements) >= MAX_MEASUREMENTS:
+            self._names_refused = True
+            self._misuse.report(
+                _TOO_MANY_NAMES,
+                f"{shown(name)} is not measured, since there are {MAX_MEASUREMENTS} different names already; "
+                "use fixed names instead of names with numbers in them",
+                consequence="no further name is measured",
+            )
             return None
         every_edge_does_more = self._before_reading is not None or self._timer is not None
         measurement = Measurement(name, unusual=every_edge_does_more or name == self._cpu.name)
@@ -61,7 +73,7 @@ class UserMeasurements:
         def first_sample(ns: int) -> None:
             # What encloses a measurement is looked for when its first interval ends, and never again.
             measurement.append = placed_sample
-            measurement.parent = self._parent_of(measurement, measurements.values())
+            measurement.parent = self._parent_of(measurement, list(measurements.values()))
             placed_sample(ns)
 
         def placed_sample(ns: int) -> None:
@@ -76,17 +88,12 @@ class UserMeasurements:
         measurement.append = first_sample
         return measurements.setdefault(name, measurement)
 
-    def _why_refused(self, measurements: Measurements, name: str) -> str | None:
+    def _why_refused(self, name: str) -> str | None:
         refusal = why_refused(name)
         if refusal is not None:
             return refusal
         if self._phases_are_taken and (name.partition("/")[0] in PHASES or name in (ITERATION, FIRST_DATA_WAIT)):
             return f"{name!r} is the name of a phase that the callbacks measure; choose another"
-        if len(measurements) >= MAX_MEASUREMENTS:
-            return (
-                f"{shown(name)} is not measured, since there are {MAX_MEASUREMENTS} different names already; "
-                "use fixed names instead of names with numbers in them"
-            )
         return None
 
     def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
@@ -131,7 +138,8 @@ class UserMeasurements:
         thread = get_ident()
         measurement = _open_on(thread, stages, name)
         if measurement is None:
-            self._misuse.report(name, f"measurement {shown(name)} was ended without having been started on its thread")
+            about = _TOO_MANY_NAMES if self._names_refused else name
+            self._misuse.report(about, f"measurement {shown(name)} was ended without having been started on its thread")
             return
         measurement.go_unusual()
         opening = measurement.openings.pop(thread)

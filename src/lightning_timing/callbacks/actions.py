@@ -61,12 +61,20 @@ class Boundaries:
         trainer: The Trainer.
         machine: What the edges call.
         is_ours: Says whether a callback is this package's own, and so no phase.
+        exception_raised: Called before a callback is told of an exception.
     """
 
-    def __init__(self, trainer: Any, machine: PhaseMachine, is_ours: Callable[[object], bool]) -> None:
+    def __init__(
+        self,
+        trainer: Any,
+        machine: PhaseMachine,
+        is_ours: Callable[[object], bool],
+        exception_raised: Callable[[], None],
+    ) -> None:
         self._trainer = trainer
         self._machine = machine
         self._is_ours = is_ours
+        self._exception_raised = exception_raised
 
     def of_start_and_stop(self, action: str) -> tuple[Callable[[], None] | None, Callable[[], None] | None]:
         """What to call when an action is started and stopped by name."""
@@ -137,6 +145,8 @@ class Boundaries:
         return SANITY_CHECK if self._trainer.sanity_checking else _EVALUATION_STARTS[hook]
 
     def _of_callback(self, state_key: str, hook: str) -> Edges | None:
+        if hook == "on_exception":
+            return Edges(before=self._exception_raised)
         callback = next((c for c in self._trainer.callbacks if c.state_key == state_key), None)
         phase = None
         if callback is not None and not self._is_ours(callback) and _overrides(callback, hook):

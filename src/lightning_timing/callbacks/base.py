@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from lightning_timing.callbacks.lightning_base import Callback
 from lightning_timing.errors import TimingError
+from lightning_timing.parts import Part
 from lightning_timing.record import Status
 
 _HOOKS_OF_A_BATCH: Final = (
@@ -53,6 +52,7 @@ class TimingCallback(Callback):
             raise TimingError(f"enable takes true or false, got {enable!r}")
         self.enable = enable
         self._running: Any = None
+        self._part = Part(self.part, strict=False)
         self._state_key: str | None = None
         for hook in _HOOKS_OF_A_BATCH:
             if getattr(type(self), hook) is getattr(Callback, hook):
@@ -72,10 +72,14 @@ class TimingCallback(Callback):
         """The run ended. Called once for each `begin` that returned something."""
         raise NotImplementedError
 
+    def turn_off(self) -> None:
+        """It failed in mid-run: what it has switched on for others to use is switched off at once."""
+
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
         if self.enable and self._running is None:
-            with contained(self.part, self.strict):
+            self._part = Part(self.part, strict=self.strict, turn_off=self.turn_off)
+            with self._part:
                 self._running = self.begin(trainer, pl_module, stage)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -86,12 +90,13 @@ class TimingCallback(Callback):
         """Ends as interrupted (Ctrl-C, a signal, `sys.exit`) or failed; Lightning calls no other hook then."""
         stopped_by_user = isinstance(exception, (KeyboardInterrupt, SystemExit, GeneratorExit))
         interrupted = stopped_by_user or type(exception).__name__ == "SIGTERMException"
+        self._part.strict = False  # in `debug` too, the exception that is on its way stays the one that is seen
         self._finish(trainer, "interrupted" if interrupted else "failed")
 
     def _finish(self, trainer: Any, status: Status) -> None:
         running, self._running = self._running, None
         if running is not None:
-            with contained(self.part, self.strict):
+            with self._part:
                 self.end(trainer, running, status)
 
     @property
@@ -113,38 +118,10 @@ class TimingCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: the settings, and nothing of a run."""
-        return {name: value for name, value in vars(self).items() if name not in _OF_A_RUN} | {"_running": None}
-
-
-class contained:  # noqa: N801  # reads as a word in a `with` statement
-    """Keeps a failure of ours from ending the training: one warning instead, unless strict."""
-
-    def __init__(self, part: str, strict: bool) -> None:
-        self._part, self._strict = part, strict
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception) or self._strict:
-            return False
-        warn_of_failure(self._part, error)
-        return True
-
-
-def warn_of_failure(part: str, error: BaseException | str) -> None:
-    """Says that a part is off for the rest of the run, and why."""
-    reason = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    warnings.warn(f"lightning_timing: {part} is off for the rest of this run: {reason}", stacklevel=2)
+        kept = {name: value for name, value in vars(self).items() if name not in _OF_A_RUN}
+        return kept | {"_running": None, "_part": Part(self.part, strict=False)}
 
 
 def is_timing_callback(callback: object) -> bool:
     """Whether a callback is one of this package's."""
     return isinstance(callback, TimingCallback)
-
-
-def failure_handler(strict: bool) -> Callable[[Any, Exception], None] | None:
-    """What a machine calls when a follower raised; None, which lets it raise, in `debug`."""
-    if strict:
-        return None
-    return lambda follower, error: warn_of_failure(type(follower).__name__, error)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from lightning_timing.callbacks.base import failure_handler, is_timing_callback
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
-from lightning_timing.callbacks.session import join, leave
+from lightning_timing.callbacks.session import leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
 from lightning_timing.errors import TimingError
 from lightning_timing.nvtx_ranges import start_process_range
@@ -39,7 +39,7 @@ class CaptureWindow:
         self._runtime = runtime
         self._stage = TRAIN
         self._steps = 0
-        self._close_range: Callable[[], object] | None = None
+        self._stops = ExitStack()
         self.was_opened = False
 
     def open(self) -> None:
@@ -51,20 +51,14 @@ class CaptureWindow:
             if self._sync:
                 self._runtime.synchronize()
             self._runtime.profiler_start()
-        self._close_range = start_process_range(CAPTURE_RANGE)
+            self._stops.callback(self._runtime.profiler_stop)
+        self._stops.callback(start_process_range(CAPTURE_RANGE))
+        if self._runtime is not None and self._sync:
+            self._stops.callback(self._runtime.synchronize)
 
     def close(self) -> None:
-        """Stops the capture, if it is running."""
-        close_range, self._close_range = self._close_range, None
-        if close_range is None:
-            return
-        try:
-            if self._runtime is not None and self._sync:
-                self._runtime.synchronize()
-        finally:
-            close_range()
-            if self._runtime is not None:
-                self._runtime.profiler_stop()
+        """Stops the capture, if it is running: all that was started, even if a part of that fails."""
+        self._stops.close()
 
     def begin_stage(self, stage: str) -> None:
         """Only training batches are counted."""
@@ -152,17 +146,19 @@ class CUDAProfilerCallback(PhaseCallback):
         if runtime is None and is_first(trainer.global_rank, self.ranks):
             warnings.warn("lightning_timing: no CUDA here, so the CUDA profiler is not started", stacklevel=2)
         window = CaptureWindow(self.start_step, self.num_steps, self.sync, runtime)
-        if self.start_step == 0 and self.num_steps is None:
-            window.open()
-        machine = join(
-            trainer,
-            entry_point,
-            window,
-            is_ours=is_timing_callback,
-            on_failure=failure_handler(self.strict),
-            outermost=True,
-        )
+        with ExitStack() as undo:
+            undo.callback(window.close)
+            undo.callback(leave, trainer, window)
+            machine = self._follow(trainer, entry_point, window, outermost=True)
+            if self.start_step == 0 and self.num_steps is None:
+                window.open()
+            undo.pop_all()
         return _Running(window, machine)
+
+    def turn_off(self) -> None:
+        """Stops the capture."""
+        if self._running is not None:
+            self._running.window.close()
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
         """Closes the window, and warns of one that never opened."""

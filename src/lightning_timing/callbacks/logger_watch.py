@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from typing import Any, Final
 
 from lightning_timing.callbacks.phase_machine import PhaseMachine
@@ -20,7 +21,8 @@ class LoggerWatch:
     """
 
     def __init__(self, loggers: Iterable[Any], machine: PhaseMachine) -> None:
-        self._wrapped: list[tuple[Any, str, Callable[..., Any] | None]] = []
+        self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any] | None]] = []
+        self._thread = get_ident()
         for logger in loggers:
             for method in _METHODS:
                 self._wrap(logger, method, machine)
@@ -32,6 +34,8 @@ class LoggerWatch:
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() != self._thread:  # beside the loop, and so no part of it
+                return original(*args, **kwargs)
             machine.logging_began()
             try:
                 return original(*args, **kwargs)
@@ -43,11 +47,13 @@ class LoggerWatch:
             setattr(logger, method, watched)
         except AttributeError:
             return
-        self._wrapped.append((logger, method, before))
+        self._wrapped.append((logger, method, watched, before))
 
     def close(self) -> None:
-        """Puts the loggers' own methods back."""
-        for logger, method, before in reversed(self._wrapped):
+        """Puts the loggers' own methods back, unless somebody else has replaced them since."""
+        for logger, method, watched, before in reversed(self._wrapped):
+            if vars(logger).get(method) is not watched:
+                continue
             if before is None:
                 delattr(logger, method)
             else:

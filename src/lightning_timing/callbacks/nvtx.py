@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from typing import Any, ClassVar, NamedTuple
 
-from lightning_timing.callbacks.base import failure_handler, is_timing_callback
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
-from lightning_timing.callbacks.session import join, leave
+from lightning_timing.callbacks.session import leave
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
 from lightning_timing.record import Status
@@ -108,15 +108,16 @@ class NVTXCallback(PhaseCallback):
         if not NVTX_RANGES.is_recording:
             return _Running(None, None)
         follower = RangeFollower()
-        machine = join(
-            trainer,
-            entry_point,
-            follower,
-            is_ours=is_timing_callback,
-            on_failure=failure_handler(self.strict),
-            outermost=True,
-        )
+        with ExitStack() as undo:
+            undo.callback(NVTX_RANGES.disable)
+            undo.callback(leave, trainer, follower)
+            machine = self._follow(trainer, entry_point, follower, outermost=True)
+            undo.pop_all()
         return _Running(follower, machine)
+
+    def turn_off(self) -> None:
+        """Makes pushing and popping a no-op."""
+        NVTX_RANGES.disable()
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
         """Closes every range, says which were left open, and disables the wrapper."""

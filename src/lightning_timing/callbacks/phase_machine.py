@@ -56,17 +56,16 @@ class PhaseMachine:
 
     Args:
         stage: The stage that the Trainer's method begins with.
-        on_failure: Told of a follower that raised, which is not told of anything any more; None: let it raise.
 
     Attributes:
         stage: The current stage.
         is_deaf: Whether it was noticed that what feeds the machine was replaced in mid-run.
     """
 
-    def __init__(self, stage: str, on_failure: Callable[[PhaseFollower, Exception], None] | None) -> None:
+    def __init__(self, stage: str) -> None:
         self.stage = self._began_with = stage
         self.is_deaf = False
-        self._on_failure = on_failure
+        self._on_failure: dict[PhaseFollower, Callable[[Exception], None]] = {}
         self._followers: tuple[PhaseFollower, ...] = ()
         self._leaving_order: tuple[PhaseFollower, ...] = ()
         self._open: list[str] = []
@@ -85,8 +84,18 @@ class PhaseMachine:
 
     # ---- followers ----
 
-    def add_follower(self, follower: PhaseFollower, *, outermost: bool = False) -> None:
-        """Has a follower told of what comes. The outermost is told first of what opens and last of what ends."""
+    def add_follower(
+        self, follower: PhaseFollower, on_failure: Callable[[Exception], None], *, outermost: bool = False
+    ) -> None:
+        """Has a follower told of what comes.
+
+        Args:
+            follower: The follower.
+            on_failure: Told what the follower raised. Unless it raises that again, the follower is told of nothing
+                any more, and the others go on.
+            outermost: Whether it is told first of what opens and last of what ends.
+        """
+        self._on_failure[follower] = on_failure
         self._followers = (follower, *self._followers) if outermost else (*self._followers, follower)
         self._leaving_order = self._followers[::-1]
         follower.begin_stage(self.stage)
@@ -95,6 +104,7 @@ class PhaseMachine:
         """Has a follower told of nothing any more."""
         self._followers = tuple(f for f in self._followers if f is not follower)
         self._leaving_order = self._followers[::-1]
+        self._on_failure.pop(follower, None)
 
     @property
     def has_followers(self) -> bool:
@@ -102,10 +112,8 @@ class PhaseMachine:
         return bool(self._followers)
 
     def _failed(self, follower: PhaseFollower, error: Exception) -> None:
-        if self._on_failure is None:
-            raise error
+        self._on_failure[follower](error)
         self.remove_follower(follower)
-        self._on_failure(follower, error)
 
     def _tell(self, notice: str, *args: object, leaving: bool = False) -> None:
         for follower in self._leaving_order if leaving else self._followers:

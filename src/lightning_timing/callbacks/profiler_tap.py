@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from lightning_timing.callbacks.actions import Boundaries, Edges
 from lightning_timing.callbacks.phase_machine import PhaseMachine
+
+_MAX_QUIET_ACTIONS_KEPT: Final = 1000
+"""Actions that are known to be no boundary. A user's own may have numbers in their names, and no end."""
 
 
 class _Quiet:
@@ -94,6 +97,10 @@ class _Both:
 _QUIET = _Quiet()
 
 
+def _itself(profiler: Any) -> Any:
+    return profiler
+
+
 class ProfilerTap:
     """Takes the place of `trainer.profiler` during a run.
 
@@ -113,16 +120,23 @@ class ProfilerTap:
         self._contexts: dict[str, _Quiet | _Phase | _Boundary] = {}
         self._starts: dict[str, Callable[[], None] | None] = {}
         self._stops: dict[str, Callable[[], None] | None] = {}
+        self._ends: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.profiler, name)
+
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
+        """A copy of the Trainer gets a copy of the user's profiler, for the run is not copied with it."""
+        return _itself, (self.profiler,)
 
     def profile(self, action_name: str) -> Any:
         """Returns the context of an action: as in Lightning's `Profiler`."""
         try:
             context = self._contexts[action_name]
         except KeyError:
-            context = self._contexts[action_name] = self._context_of(action_name)
+            context = self._context_of(action_name)
+            if context is not _QUIET or len(self._contexts) < _MAX_QUIET_ACTIONS_KEPT:
+                self._contexts[action_name] = context
         if self._does_nothing:
             return context
         outer = self.profiler.profile(action_name)
@@ -135,8 +149,9 @@ class ProfilerTap:
         try:
             begins = self._starts[action_name]
         except KeyError:
-            begins, self._stops[action_name] = self._boundaries.of_start_and_stop(action_name)
-            self._starts[action_name] = begins
+            begins, ends = self._boundaries.of_start_and_stop(action_name)
+            if begins is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
+                self._starts[action_name], self._stops[action_name] = begins, ends
         if begins is not None:
             begins()
 
@@ -147,6 +162,16 @@ class ProfilerTap:
             ends()
         if not self._does_nothing:
             self.profiler.stop(action_name)
+
+    def call_last(self, end: Callable[[], None]) -> None:
+        """Calls something after the profiler has described the run, the last thing that Lightning asks for in one."""
+        self._ends.append(end)
+
+    def describe(self) -> None:
+        """The run is over, `teardown` hooks included: as in Lightning's `Profiler`."""
+        self.profiler.describe()
+        while self._ends:
+            self._ends.pop(0)()
 
     def _context_of(self, action_name: str) -> _Quiet | _Phase | _Boundary:
         edges = self._boundaries.of_context(action_name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning_timing.callbacks.environment import conditions, environment
 from lightning_timing.clocks import Clock, pair_clocks
+from lightning_timing.parts import Part
 from lightning_timing.record import (
     SCHEMA_VERSION,
     Figures,
@@ -26,24 +27,21 @@ from lightning_timing.verdict import judge
 
 
 class RunFiles:
-    """Writes what a run measures, as it goes and at its end.
+    """Writes what a run measures, as it goes and at its end. Where that fails there is one warning, and no record.
 
     Args:
         folder: Where to. Made if need be.
         run_id: What the run is called, on all of its ranks.
         writes_summary: Whether this rank writes `summary.json`, which only one does.
-        on_failure: Told, in words, when something cannot be written; the run goes on without it.
         clock: The recorder's clock, which the header places on the wall clock.
     """
 
-    def __init__(
-        self, folder: Path, run_id: str, writes_summary: bool, on_failure: Callable[[str], None], clock: Clock
-    ) -> None:
+    def __init__(self, folder: Path, run_id: str, writes_summary: bool, clock: Clock) -> None:
         self.folder = folder
         self._run_id = run_id
         self._writes_summary = writes_summary
-        self._on_failure = on_failure
         self._clock = clock
+        self._part = Part("the record", strict=False)
         self._segments: list[SegmentSummary] = []
         self._iterations_before: Mapping[str, int] = {}
         self._trainer: Any = None
@@ -52,6 +50,12 @@ class RunFiles:
 
     def open_segment(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> None:
         """A call of the Trainer begins."""
+        self._part = Part("the record", strict=False)
+        self._header = None
+        with self._part:
+            self._open_segment(trainer, entry_point, settings)
+
+    def _open_segment(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> None:
         self._trainer = trainer
         pairing = pair_clocks(self._clock)
         self._header = SegmentHeader(
@@ -69,47 +73,59 @@ class RunFiles:
             environment=environment(trainer),
             settings={**conditions(trainer), **settings},
         )
-        self._writer = RecordWriter(self.folder / f"rank{trainer.global_rank}.jsonl", self._header, self._on_failure)
+        path = self.folder / f"rank{trainer.global_rank}.jsonl"
+        self._writer = RecordWriter(path, self._header, self._part.fail)
 
     def write_iteration(self, iteration: MeasuredIteration) -> None:
         """Adds an iteration to the record."""
         if self._writer is None or self._header is None:
             return
         label = iteration.label
-        self._writer.append(
-            IterationRow(
-                segment=self._header.segment,
-                stage=iteration.stage,
-                epoch=label.epoch,
-                batch_idx=label.batch_idx,
-                global_step=label.global_step,
-                start_ns=iteration.begin_ns,
-                ns=iteration.ns,
-                device_ns=iteration.device_ns,
-                samples=label.samples,
-                intervals=iteration.intervals,
-            )
+        row = IterationRow(
+            segment=self._header.segment,
+            stage=iteration.stage,
+            epoch=label.epoch,
+            batch_idx=label.batch_idx,
+            global_step=label.global_step,
+            start_ns=iteration.begin_ns,
+            ns=iteration.ns,
+            device_ns=iteration.device_ns,
+            samples=label.samples,
+            intervals=iteration.intervals,
         )
+        self._append(self._writer, row)
 
     def write_outside(self, outside: MeasuredOutside) -> None:
         """Adds what was measured between iterations to the record."""
         if self._writer is None or self._header is None:
             return
-        self._writer.append(
-            OutsideRow(
-                segment=self._header.segment,
-                stage=outside.stage,
-                epoch=self._trainer.current_epoch,
-                name=outside.name,
-                start_ns=outside.end_ns - outside.ns,
-                ns=outside.ns,
-            )
+        row = OutsideRow(
+            segment=self._header.segment,
+            stage=outside.stage,
+            epoch=self._trainer.current_epoch,
+            name=outside.name,
+            start_ns=outside.end_ns - outside.ns,
+            ns=outside.ns,
         )
+        self._append(self._writer, row)
+
+    def _append(self, writer: RecordWriter, row: IterationRow | OutsideRow) -> None:
+        if not self._part.is_off:
+            with self._part:
+                writer.append(row)
+
+    def end_segment(self, status: Status) -> None:
+        """The call of the Trainer ended: ends the segment, unless that was done."""
+        writer, self._writer, self._trainer = self._writer, None, None
+        if writer is not None:
+            with self._part:
+                writer.close(status)
 
     def close_segment(self, status: Status, figures: Figures, overhead: Mapping[str, float] | None) -> None:
         """The call of the Trainer ended: ends the segment and writes the summary of the run so far."""
-        if self._writer is None or self._header is None:
+        if self._header is None:
             return
+        self.end_segment(status)
         iterations = {name: stage.iterations for name, stage in figures.stages.items()}
         self._segments.append(
             SegmentSummary(
@@ -120,10 +136,9 @@ class RunFiles:
             )
         )
         self._iterations_before = iterations
-        self._writer.close(status)
-        self._writer = self._trainer = None
         if self._writes_summary:
-            self._write_summary(status, figures, overhead, self._header)
+            with self._part:
+                self._write_summary(status, figures, overhead, self._header)
 
     def _write_summary(
         self, status: Status, figures: Figures, overhead: Mapping[str, float] | None, header: SegmentHeader
@@ -143,7 +158,4 @@ class RunFiles:
             timing_overhead=overhead,
             segments=tuple(self._segments),
         )
-        try:
-            write_summary(self.folder / "summary.json", summary)
-        except OSError as error:
-            self._on_failure(f"summary.json cannot be written: {error}")
+        write_summary(self.folder / "summary.json", summary)

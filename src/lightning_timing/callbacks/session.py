@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,17 +23,14 @@ class Session:
 
     Attributes:
         machine: Turns boundaries into phases.
+        on_exception: Told when an exception ends the run, before any other callback is.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        entry_point: str,
-        is_ours: Callable[[object], bool],
-        on_failure: Callable[[PhaseFollower, Exception], None] | None,
-    ) -> None:
-        self.machine = PhaseMachine(_FIRST_STAGES.get(entry_point, TRAIN), on_failure)
-        self._tap = ProfilerTap(trainer.profiler, self.machine, Boundaries(trainer, self.machine, is_ours))
+    def __init__(self, trainer: Any, entry_point: str, is_ours: Callable[[object], bool]) -> None:
+        self.machine = PhaseMachine(_FIRST_STAGES.get(entry_point, TRAIN))
+        self.on_exception: list[Callable[[BaseException], None]] = []
+        boundaries = Boundaries(trainer, self.machine, is_ours, self._exception_raised)
+        self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries)
         self._loggers = LoggerWatch(trainer.loggers, self.machine)
         trainer.profiler = self._tap
 
@@ -40,6 +38,17 @@ class Session:
     def profiler(self) -> Any:
         """The profiler that the user gave to the Trainer."""
         return self._tap.profiler
+
+    def _exception_raised(self) -> None:
+        """A callback is about to be told of an exception. If it fails at that, Lightning tells no further one."""
+        error = sys.exc_info()[1]
+        if error is not None:
+            for tell in self.on_exception:
+                tell(error)
+
+    def call_last(self, end: Callable[[], None]) -> None:
+        """Calls something when all else in the run is over, unless an exception ends the run before."""
+        self._tap.call_last(end)
 
     def is_installed(self, trainer: Any) -> bool:
         """Whether the Trainer still calls what this session put in."""
@@ -57,8 +66,9 @@ def join(
     entry_point: str,
     follower: PhaseFollower,
     *,
+    on_failure: Callable[[Exception], None],
+    on_exception: Callable[[BaseException], None],
     is_ours: Callable[[object], bool],
-    on_failure: Callable[[PhaseFollower, Exception], None] | None,
     outermost: bool = False,
 ) -> PhaseMachine:
     """Has a follower told of a Trainer's phases until it leaves.
@@ -67,14 +77,16 @@ def join(
         trainer: The Trainer, at the beginning of a run.
         entry_point: `fit`, `validate`, `test` or `predict`.
         follower: Whom to tell.
+        on_failure: Told what the follower raised, which is then told of nothing any more.
+        on_exception: Told of the exception that ends the run, if one does, before any other callback is.
         is_ours: Says whether a callback is this package's own.
-        on_failure: Told when a follower raised; None: let it raise.
         outermost: Whether it is told first of what opens and last of what ends.
     """
     session = _sessions.get(trainer)
     if session is None:
-        session = _sessions[trainer] = Session(trainer, entry_point, is_ours, on_failure)
-    session.machine.add_follower(follower, outermost=outermost)
+        session = _sessions[trainer] = Session(trainer, entry_point, is_ours)
+    session.on_exception.append(on_exception)
+    session.machine.add_follower(follower, on_failure, outermost=outermost)
     return session.machine
 
 
@@ -83,11 +95,30 @@ def leave(trainer: Any, follower: PhaseFollower) -> None:
     session = _sessions.get(trainer)
     if session is None:
         return
-    session.machine.run_ended()
-    session.machine.remove_follower(follower)
-    if not session.machine.has_followers:
-        del _sessions[trainer]
-        session.close(trainer)
+    try:
+        session.machine.run_ended()
+    finally:
+        session.machine.remove_follower(follower)
+        if not session.machine.has_followers:
+            del _sessions[trainer]
+            session.close(trainer)
+
+
+def call_last(trainer: Any, end: Callable[[], None]) -> bool:
+    """Has something called when all else in a run is over, every callback's `teardown` and the loggers' ends included.
+
+    Args:
+        trainer: The Trainer, in a `teardown` hook.
+        end: What to call. It is not, where an exception ends the run before.
+
+    Returns:
+        Whether it will be called; False where nobody watches the run.
+    """
+    session = _sessions.get(trainer)
+    if session is None or not session.is_installed(trainer):
+        return False
+    session.call_last(end)
+    return True
 
 
 def replaced_by(trainer: Any) -> str | None:

@@ -10,19 +10,19 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from lightning_timing.callbacks.base import contained, failure_handler, is_timing_callback, warn_of_failure
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
 from lightning_timing.callbacks.run_dir import RunPlace, agree_on_place, hydra_job_dir
 from lightning_timing.callbacks.run_files import RunFiles
-from lightning_timing.callbacks.session import join, leave
+from lightning_timing.callbacks.session import leave
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
 from lightning_timing.overhead import overhead_of
+from lightning_timing.parts import Part, warn_that_off
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
 from lightning_timing.recorder import Recorder
@@ -53,7 +53,9 @@ class _Running(NamedTuple):
         files: The run's files.
         has_stopwatch: Whether the singleton works with this recorder.
         metrics: Collects what goes to the loggers; None: nothing does.
+        logging: Takes failures to log.
         print: Prints a report, through the progress bar.
+        printing: Takes failures to print.
     """
 
     machine: PhaseMachine
@@ -61,7 +63,9 @@ class _Running(NamedTuple):
     files: RunFiles
     has_stopwatch: bool
     metrics: MetricsLog | None
+    logging: Part
     print: Callable[[str], None]
+    printing: Part
 
 
 class StopwatchCallback(PhaseCallback):
@@ -144,39 +148,62 @@ class StopwatchCallback(PhaseCallback):
         if not is_chosen(trainer.global_rank, self.ranks):
             return None
         run = self._run_in(place, trainer)
+        recorder = run.recorder
+        printing = Part("the printed report", strict=self.strict)
+        has_stopwatch = not STOPWATCH.is_enabled
         with ExitStack() as undo:
-            run.files.open_segment(trainer, entry_point, self._settings())
-            has_stopwatch = not STOPWATCH.is_enabled
+            undo.callback(recorder.release)
             if has_stopwatch:
-                STOPWATCH.attach(run.recorder, print_every_n_iters=self.print_every_n_iters, printer=pl_module.print)
-                undo.callback(STOPWATCH.disable)
-            machine = join(
-                trainer, entry_point, run.recorder, is_ours=is_timing_callback, on_failure=failure_handler(self.strict)
-            )
+                STOPWATCH.attach(
+                    recorder,
+                    print_every_n_iters=self.print_every_n_iters,
+                    printer=pl_module.print,
+                    part=self._part,
+                    printing=printing,
+                )
+                undo.callback(STOPWATCH.detach, recorder)
+            undo.callback(leave, trainer, recorder)
+            machine = self._follow(trainer, entry_point, recorder)
+            run.files.open_segment(trainer, entry_point, self._settings())
+            undo.callback(run.files.end_segment, "failed")
+            if self.cpu_usage_meas_name is not None:
+                recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
             undo.pop_all()
-        metrics = MetricsLog() if self.log_to_logger else None
-        running = _Running(machine, run.recorder, run.files, has_stopwatch, metrics, pl_module.print)
-        run.recorder.hand_on_to(self._take_iteration(running))
-        run.recorder.on_outside = run.files.write_outside
-        if self.cpu_usage_meas_name is not None:
-            run.recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
+        running = _Running(
+            machine=machine,
+            recorder=recorder,
+            files=run.files,
+            has_stopwatch=has_stopwatch,
+            metrics=MetricsLog() if self.log_to_logger else None,
+            logging=Part("logging the phases", strict=self.strict),
+            print=pl_module.print,
+            printing=printing,
+        )
+        recorder.hand_on_to(self._take_iteration(running))
+        recorder.on_outside = run.files.write_outside
         return running
+
+    def turn_off(self) -> None:
+        """Makes the Stopwatch's methods no-ops."""
+        if self._running is not None:
+            STOPWATCH.detach(self._running.recorder)
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
         """Writes what is known, prints it, and leaves everything as it was."""
         recorder = running.recorder
         with ExitStack() as finally_:
-            if running.has_stopwatch:
-                finally_.callback(STOPWATCH.disable)
-            leave(trainer, recorder)
-            recorder.take_outside()
-            recorder.release()
+            finally_.callback(running.files.end_segment, status)
+            finally_.callback(STOPWATCH.detach, recorder)
+            for step in (partial(leave, trainer, recorder), recorder.take_outside, recorder.release):
+                with self._part:
+                    step()
             figures = recorder.figures()
             running.files.close_segment(status, figures, overhead_of(recorder))
             for reason in recorder.problems():
-                warn_of_failure("a part of the Stopwatch", reason)
-            with contained("the printed report", self.strict):
-                running.print(f"{Stopwatch.render(figures)}Written to {running.files.folder}")
+                warn_that_off("a part of the Stopwatch", reason)
+            if not running.printing.is_off:
+                with running.printing:
+                    running.print(f"{Stopwatch.render(figures)}Written to {running.files.folder}")
 
     def _run_in(self, place: RunPlace, trainer: Any) -> _Run:
         """The run that this call of the Trainer continues, or a new one."""
@@ -186,7 +213,7 @@ class StopwatchCallback(PhaseCallback):
             run.recorder.restart_warmup()
             return run
         writes_summary = is_first(trainer.global_rank, self.ranks)
-        files = RunFiles(folder, place.run_id, writes_summary, self._on_storage_failure, self._clock)
+        files = RunFiles(folder, place.run_id, writes_summary, self._clock)
         self._run = _Run(weakref.ref(trainer), self._new_recorder(trainer.strategy.root_device), files)
         return self._run
 
@@ -225,8 +252,7 @@ class StopwatchCallback(PhaseCallback):
             if running.metrics is not None:
                 running.metrics.take(iteration)
             if print_if_due is not None:
-                with contained("the printed report", self.strict):
-                    print_if_due()
+                print_if_due()
 
         return take
 
@@ -234,12 +260,9 @@ class StopwatchCallback(PhaseCallback):
         """Logs the phases, if that was asked for and it is time."""
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         running: _Running | None = self._running
-        if running is not None and running.metrics is not None:
-            with contained("logging the phases", self.strict):
+        if running is not None and running.metrics is not None and not running.logging.is_off:
+            with running.logging:
                 running.metrics.log_if_due(trainer, pl_module)
-
-    def _on_storage_failure(self, reason: str) -> None:
-        warn_of_failure("the record", reason)
 
 
 def _free_name(name: str, taken: set[str]) -> str:
