@@ -7,7 +7,6 @@ import warnings
 
 
 def silence_lightning() -> None:
-    """No hints, no warnings about tiny runs."""
-    for name in ("lightning", "lightning.pytorch"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    """No hints, no warnings about tiny runs. All of logging, since each of Lightning's packages brings its own loggers."""
+    logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
