@@ -7,6 +7,6 @@ import warnings
 
 
 def silence_lightning() -> None:
-    """No hints, no warnings about tiny runs. All of logging, since each of Lightning's packages brings its own loggers."""
+    """No hints, no warnings about tiny runs; by all loggers, since each of Lightning's packages brings its own."""
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")

@@ -11,6 +11,7 @@ from known_cost import FakeClock
 from known_cost_model import quiet_trainer
 from ledger_records import both_flavours, lightning, rows, stopwatch
 from lightning.pytorch.profilers import AdvancedProfiler, SimpleProfiler
+from programs import run_program
 from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
 
 from lightning_timing import Stopwatch
@@ -166,3 +167,18 @@ def test_a_profiler_that_somebody_set_during_the_run_stays(tmp_path: Path) -> No
 
     assert trainer.profiler is theirs
     assert len(rows(tmp_path)) == 2
+
+
+def test_importing_ours_leaves_lightning_s_messages_where_they_went(tmp_path: Path) -> None:
+    """Each of Lightning's packages, once imported, takes the messages of both; a program silences the one it uses."""
+    program = """
+        import logging
+        import lightning.pytorch as pl
+
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        from lightning_timing import StopwatchCallback
+
+        assert StopwatchCallback
+        pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+        """
+    assert run_program(program, tmp_path).stderr == ""
