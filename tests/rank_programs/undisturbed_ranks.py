@@ -1,7 +1,8 @@
 """Fits on two ranks without our callbacks and with all of them: `undisturbed_ranks.py FOLDER`.
 
-Each rank writes to `FOLDER/rank<N>.json` how often the ranks talked to each other in the training loop, when each of
-the runs was over for it while a rank's storage was slow, and what was asked of CUDA's profiler at which batch.
+Each rank writes to `FOLDER/rank<N>.json` how often the ranks talked to each other from the start of the training on,
+when each of the runs was over for it while a rank took long to end its record, and what was asked of CUDA's profiler at
+which batch.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from rank_programs.tiny_ranks import Loader, Module, local_rank, trainer_of
 from torch.distributed import distributed_c10d
 
 from lightning_timing import CUDAProfilerCallback, NVTXCallback, StopwatchCallback
-from lightning_timing.callbacks.run_files import RunFiles
 
 BATCHES = 8
-SLOW_STORAGE_S = 3.0
+SLOW_END_S = 3.0
 TALKS = (
     "all_gather",
     "all_gather_into_tensor",
@@ -68,12 +68,11 @@ def count_talks() -> Counter[str]:
 
 
 class Watched(Module):
-    """Notes how often the ranks talked from the start of the training to its end, and counts its batches."""
+    """Counts its batches, and starts the count of talks when the training starts."""
 
     def __init__(self, counts: Counter[str]) -> None:
         super().__init__()
         self.counts = counts
-        self.talks: dict[str, int] = {}
         self.batches = 0
 
     def on_train_start(self) -> None:
@@ -81,9 +80,6 @@ class Watched(Module):
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.batches += 1
-
-    def on_train_end(self) -> None:
-        self.talks = dict(self.counts)
 
 
 class Runtime:
@@ -103,52 +99,51 @@ class Runtime:
         self.calls.append(("stop", self.module.batches))
 
 
-def fit(folder: Path, module: Watched, callbacks: list[Any]) -> float:
-    """Fits. Returns when it was over for this rank, by the clock that all processes of a machine share."""
+def fit(folder: Path, module: Watched, callbacks: list[Any]) -> dict[str, int]:
+    """Fits. Returns how often the ranks talked from the start of the training until the end of the call."""
     logger = CSVLogger(folder / "logs", name="", version="")
     trainer = trainer_of(folder, logger=logger, log_every_n_steps=2, callbacks=callbacks)
     trainer.fit(module, Loader(BATCHES))
-    return time.monotonic()
+    return dict(module.counts)
 
 
-def over_with_slow_storage(folder: Path, slow_rank: int, counts: Counter[str]) -> float:
-    """Fits with a record that one rank takes long to finish."""
-    close = RunFiles.close_segment
+def over_after_slow_end(folder: Path, slow_rank: int, counts: Counter[str]) -> float:
+    """Fits, with a rank that takes long to end its record.
 
-    def close_slowly(*args: Any) -> None:
-        time.sleep(SLOW_STORAGE_S)
-        close(*args)
+    Returns:
+        When it was over for this rank, by the clock that all processes of a machine share.
+    """
+    end = StopwatchCallback.end
+
+    def end_slowly(*args: Any) -> None:
+        time.sleep(SLOW_END_S)
+        end(*args)
 
     if local_rank() == slow_rank:
-        RunFiles.close_segment = close_slowly  # type: ignore[method-assign]  # until the run is over
+        StopwatchCallback.end = end_slowly  # type: ignore[method-assign]  # until the run is over
     try:
-        return fit(folder, Watched(counts), [StopwatchCallback(ranks="all")])
+        fit(folder, Watched(counts), [StopwatchCallback(ranks="all")])
+        return time.monotonic()
     finally:
-        RunFiles.close_segment = close  # type: ignore[method-assign]  # as it was
+        StopwatchCallback.end = end  # type: ignore[method-assign]  # as it was
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     counts = count_talks()
-    bare, timed = Watched(counts), Watched(counts)
+    timed = Watched(counts)
     everywhere, on_rank_1 = Runtime(timed), Runtime(timed)
-    fit(folder / "bare", bare, [])
-    fit(
-        folder / "timed",
-        timed,
-        [
-            StopwatchCallback(num_warmup_iters=1, print_every_n_iters=2, ranks="all", log_to_logger=True),
-            NVTXCallback(),
-            CUDAProfilerCallback(start_step=3, num_steps=2, ranks="all", runtime=everywhere),
-            CUDAProfilerCallback(start_step=1, num_steps=1, ranks=[1], runtime=on_rank_1),
-        ],
-    )
+    callbacks = [
+        StopwatchCallback(num_warmup_iters=1, print_every_n_iters=2, ranks="all", log_to_logger=True),
+        NVTXCallback(),
+        CUDAProfilerCallback(start_step=3, num_steps=2, ranks="all", runtime=everywhere),
+        CUDAProfilerCallback(start_step=1, num_steps=1, ranks=[1], runtime=on_rank_1),
+    ]
     found = {
-        "bare": bare.talks,
-        "timed": timed.talks,
+        "talks": [fit(folder / "bare", Watched(counts), []), fit(folder / "timed", timed, callbacks)],
         "everywhere": everywhere.calls,
         "on_rank_1": on_rank_1.calls,
-        "over": [over_with_slow_storage(folder / f"slow{rank}", rank, counts) for rank in range(2)],
+        "over": [over_after_slow_end(folder / f"slow{rank}", rank, counts) for rank in range(2)],
     }
     (folder / f"rank{local_rank()}.json").write_text(json.dumps(found))
 
