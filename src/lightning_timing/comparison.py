@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lightning_timing.conditions import Difference, differences
 from lightning_timing.median_change import Verdict, median_change
-from lightning_timing.phases import ITERATION, PHASES, STAGES
+from lightning_timing.phases import STAGES, place_in_loop
 from lightning_timing.run_times import Clock, Measured
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ ONE_RUN_A_SIDE: Final = (
 )
 
 _NS: Final = 1e-9
-_PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES))}
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[Measurem
 
 
 def _place(measured: Measured) -> int:
-    return _PLACES.get(measured.name.partition("/")[0], len(_PLACES))
+    return place_in_loop(measured.name)
 
 
 def _absence_kind(before: bool, after: bool) -> AbsenceKind:

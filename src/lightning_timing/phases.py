@@ -35,6 +35,9 @@ CALLBACKS: Final = "callbacks"
 """The hooks of everyone else; `callbacks/<name>` holds each one's part."""
 LOGGING: Final = "logging"
 CHECKPOINT: Final = "checkpoint"
+"""The rank's own part in saving one; what it waits for the rank that writes is `barrier`."""
+BARRIER: Final = "barrier"
+"""The wait for other ranks at a barrier of the Trainer's. Waiting for tensors is part of where it occurs."""
 OTHER: Final = "other"
 """What no phase claimed: the iteration less all the others."""
 
@@ -50,9 +53,20 @@ PHASES: Final[tuple[str, ...]] = (
     CALLBACKS,
     LOGGING,
     CHECKPOINT,
+    BARRIER,
     OTHER,
 )
 """The exclusive phases of an iteration, in the order of the loop. Those present add up to `iteration` exactly."""
+
+_PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES, FIRST_DATA_WAIT))}
+
+
+def place_in_loop(name: str) -> int:
+    """Where a measurement comes in the order of the loop; a part, such as `callbacks/X`, where its whole does.
+
+    The user's own come last.
+    """
+    return _PLACES.get(name.partition("/")[0], len(_PLACES))
 
 
 def callback_phase(name: str) -> str:

@@ -11,7 +11,7 @@ from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.device_timer import DeviceTimer
-from lightning_timing.ledger import Ledger
+from lightning_timing.ledger import Balance, Ledger
 from lightning_timing.measurement import Measurement
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown
@@ -86,6 +86,7 @@ class Recorder:
         self._compilations = compilations_so_far()
         self._first_wait_begin = 0
         self._first_wait: tuple[int, int] | None = None
+        self._balance = Balance(0, 0, 0)
         self._closed_at: int | None = None
         self._stages: dict[str, StageRecord] = {}
         self.stage: StageRecord
@@ -137,12 +138,18 @@ class Recorder:
             self.bookkeeping_ns += self._ledger.begin_ns - self._closed_at
             self._closed_at = None
 
-    def end_iteration(self, label: IterationLabel, at_last: bool = False) -> bool:
-        """Closes the iteration and counts it.
+    def close_iteration(self, at_last: bool = False) -> None:
+        """Closes the iteration as of now, or (`at_last`) as of the last phase's end."""
+        self._balance = self._ledger.close(at_last)
+        self._closed_at = None if at_last else self._balance.begin_ns + self._balance.total_ns
+        if self.cpu.name == ITERATION:
+            self.cpu.end()
+
+    def count_iteration(self, label: IterationLabel) -> bool:
+        """Counts the iteration that was closed, and hands it on.
 
         Args:
             label: What it is known by.
-            at_last: Close it as of the last phase's end instead of now.
 
         Returns:
             Whether it was counted; False in warm-up.
@@ -150,11 +157,7 @@ class Recorder:
         Raises:
             MisuseError: A measurement was still open on this thread, and misuse is to be raised.
         """
-        stage, ledger = self.stage, self._ledger
-        balance = ledger.close(at_last)
-        self._closed_at = None if at_last else balance.begin_ns + balance.total_ns
-        if self.cpu.name == ITERATION:
-            self.cpu.end()
+        stage, ledger, balance = self.stage, self._ledger, self._balance
         if self._phases_are_taken:
             stage.phase(OTHER).append(balance.other_ns)
             stage.phase(ITERATION).append(balance.total_ns)
@@ -189,7 +192,8 @@ class Recorder:
         if not self._ledger.frames:
             self._ledger.begin(keep_intervals=False)
         try:
-            return self.end_iteration(IterationLabel(batch_idx=self.stage.iterations))
+            self.close_iteration()
+            return self.count_iteration(IterationLabel(batch_idx=self.stage.iterations))
         finally:
             self._ledger.begin(keep_intervals=False)
 

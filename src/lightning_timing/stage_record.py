@@ -7,7 +7,7 @@ from typing import Final
 
 from lightning_timing.distribution import EXACT_INTERVALS, Distribution
 from lightning_timing.measurement import Measurement
-from lightning_timing.phases import ITERATION, PHASES
+from lightning_timing.phases import ITERATION, place_in_loop
 from lightning_timing.record import StageSummary
 
 BETWEEN_ITERATIONS: Final = "between_iterations"
@@ -85,8 +85,7 @@ class StageRecord:
 
     def all_measurements(self) -> Iterator[Measurement]:
         """Every measurement, in the order of the loop: phases, the user's, then what lies between iterations."""
-        order = {name: i for i, name in enumerate((ITERATION, *PHASES))}
-        yield from sorted(self.phases.values(), key=lambda m: (order.get(m.name.partition("/")[0], len(order)), m.name))
+        yield from sorted(self.phases.values(), key=lambda m: (place_in_loop(m.name), m.name))
         yield from tuple(self.measurements.values())
         yield from tuple(self.between.values())
 

@@ -69,7 +69,10 @@ class CaptureWindow:
         if self._stage == TRAIN and self._steps >= self._start_step:
             self.open()
 
-    def end_iteration(self, label: IterationLabel, at_last: bool) -> None:
+    def close_iteration(self, at_last: bool) -> None:
+        """Is closed by everyone before the window is."""
+
+    def count_iteration(self, label: IterationLabel) -> None:
         """Counts the batch, and closes the window if it is full."""
         if self._stage == TRAIN:
             self._steps += 1

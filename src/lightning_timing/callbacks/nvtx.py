@@ -42,9 +42,12 @@ class RangeFollower:
         """Opens the iteration's range."""
         NVTX_RANGES.push_phase(ITERATION, self._stage, self._batch_idx)
 
-    def end_iteration(self, label: IterationLabel, at_last: bool) -> None:
-        """Closes it; the next one has the next batch."""
+    def close_iteration(self, at_last: bool) -> None:
+        """Closes it."""
         NVTX_RANGES.pop_phase()
+
+    def count_iteration(self, label: IterationLabel) -> None:
+        """The next one has the next batch."""
         self._batch_idx = label.batch_idx + 1
 
     def drop_iteration(self) -> None:
@@ -104,7 +107,10 @@ class NVTXCallback(PhaseCallback):
         """Enables the wrapper, and follows the phases if ranges have any effect."""
         if NVTX_RANGES.is_enabled:
             return None
-        NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
+        with warnings.catch_warnings():
+            if trainer.global_rank:
+                warnings.simplefilter("ignore")  # rank 0 says it for all
+            NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
         if not NVTX_RANGES.is_recording:
             return _Running(None, None)
         follower = RangeFollower()

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from lightning_timing.phases import (
     BACKWARD,
+    BARRIER,
     BATCH_TRANSFER,
     DATA_WAIT,
     FORWARD,
@@ -32,8 +33,14 @@ class PhaseFollower(Protocol):
     def begin_iteration(self) -> None:
         """An iteration begins."""
 
-    def end_iteration(self, label: IterationLabel, at_last: bool) -> object:
-        """The iteration is complete, as of now or (`at_last`) of the last phase's end. No phase is open."""
+    def close_iteration(self, at_last: bool) -> None:
+        """The iteration is complete, as of now or (`at_last`) of the last phase's end. No phase is open.
+
+        Work on it waits for `count_iteration`, so that it is in nobody's iteration.
+        """
+
+    def count_iteration(self, label: IterationLabel) -> object:
+        """All followers have closed the iteration."""
 
     def drop_iteration(self) -> None:
         """The iteration was not completed. No phase is open."""
@@ -292,7 +299,8 @@ class PhaseMachine:
         self._leave_all()
         label, self._label, self._in_iteration = self._label, None, False
         if label is not None and self._completed:
-            self._tell("end_iteration", label, at_last, leaving=True)
+            self._tell("close_iteration", at_last, leaving=True)
+            self._tell("count_iteration", label, leaving=True)
         else:
             self._tell("drop_iteration", leaving=True)
 
@@ -358,3 +366,14 @@ class PhaseMachine:
     def logging_ended(self) -> None:
         """The logger returned."""
         self.leave(LOGGING)
+
+    # ---- other ranks, for which no hook waits ----
+
+    def barrier_began(self) -> None:
+        """The ranks are to wait for each other. The time is not that of what is open, such as a checkpoint."""
+        if self._open or self._in_iteration:
+            self.enter(BARRIER)
+
+    def barrier_ended(self) -> None:
+        """All of them are there."""
+        self.leave(BARRIER)

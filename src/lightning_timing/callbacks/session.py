@@ -8,18 +8,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import Boundaries
-from lightning_timing.callbacks.logger_watch import LoggerWatch
+from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseFollower, PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
 
 _FIRST_STAGES: Final = {"fit": TRAIN, "validate": VALIDATE, "test": TEST, "predict": PREDICT}
 
+_LOGGING: Final = ("log_metrics", "save")
+"""The methods of a logger that the loops call."""
+
 _sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
 
 
 class Session:
-    """One machine for all of this package's callbacks in a Trainer, fed by the Trainer's profiler and its loggers.
+    """One machine for all of this package's callbacks in a Trainer, fed by its profiler, loggers and barriers.
 
     Attributes:
         machine: Turns boundaries into phases.
@@ -31,7 +34,13 @@ class Session:
         self.on_exception: list[Callable[[BaseException], None]] = []
         boundaries = Boundaries(trainer, self.machine, is_ours, self._exception_raised)
         self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries)
-        self._loggers = LoggerWatch(trainer.loggers, self.machine)
+        machine = self.machine
+        logging = [(logger, method) for logger in trainer.loggers for method in _LOGGING]
+        barriers = [(trainer.strategy, "barrier")] if trainer.world_size > 1 else []
+        self._watches = (
+            MethodWatch(logging, machine.logging_began, machine.logging_ended),
+            MethodWatch(barriers, machine.barrier_began, machine.barrier_ended),
+        )
         trainer.profiler = self._tap
 
     @property
@@ -56,7 +65,8 @@ class Session:
 
     def close(self, trainer: Any) -> None:
         """Puts back what was replaced, unless somebody else has replaced it since."""
-        self._loggers.close()
+        for watch in self._watches:
+            watch.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, PHASES, STAGES
+from lightning_timing.phases import STAGES, place_in_loop
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
 
@@ -37,7 +37,6 @@ _AGREEMENT_NOTE: Final = (
     "nsys p50: over the iterations that the Stopwatch measured, a phase without the phases inside it, as the Stopwatch "
     "counts."
 )
-_PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES, FIRST_DATA_WAIT))}
 _DISAGREES: Final = "DISAGREES"
 
 
@@ -93,7 +92,7 @@ def _table(
 
 
 def _place(name: str) -> tuple[int, str]:
-    return _PLACES.get(name.partition("/")[0], len(_PLACES)), name
+    return place_in_loop(name), name
 
 
 def _row(name: str, series: RangeSeries) -> tuple[str, ...]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, PHASES
+from lightning_timing.phases import place_in_loop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lightning_timing.record import MeasurementSummary
-
-_PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES, FIRST_DATA_WAIT))}
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ def tree(measurements: Mapping[str, MeasurementSummary]) -> list[TreeNode]:
         parent = measurement.parent if measurement.parent in measurements else None
         children.setdefault(parent, []).append(name)
     for names in children.values():
-        names.sort(key=lambda name: _PLACES.get(name, len(_PLACES)))
+        names.sort(key=place_in_loop)
     nodes: dict[str, TreeNode] = {}
     for root in (*children.get(None, ()), *measurements):
         waiting = [(root, 0)]
