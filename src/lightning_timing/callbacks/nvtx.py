@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 from lightning_timing.callbacks.phase_callback import PhaseCallback
@@ -107,7 +107,7 @@ class NVTXCallback(PhaseCallback):
         """Enables the wrapper, and follows the phases if ranges have any effect."""
         if NVTX_RANGES.is_enabled:
             return None
-        with warnings.catch_warnings():
+        with warnings.catch_warnings() if trainer.global_rank else nullcontext():
             if trainer.global_rank:
                 warnings.simplefilter("ignore")  # rank 0 says it for all
             NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
