@@ -6,11 +6,14 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import lightning.pytorch as pl
 import torch
@@ -122,13 +125,30 @@ def traceml_costs(repeats: int) -> Costs | None:
     if importlib.util.find_spec("traceml_ai") is None:
         return None
     integration = importlib.import_module("traceml_ai.integrations.lightning")
-    integration.init()
     candidates = {
         BARE: _fitting(list),
         THREE_EMPTY: _fitting(lambda: [pl.Callback() for _ in range(3)]),
         TRACEML: _fitting(lambda: [integration.TraceMLCallback()]),
     }
-    return interleaved(candidates, repeats)
+    with _traceml_server():
+        integration.init()  # waits for the server
+        return interleaved(candidates, repeats)
+
+
+@contextlib.contextmanager
+def _traceml_server() -> Iterator[None]:
+    """The process that traceml-ai sends its figures to; without it the callback does nothing."""
+    command = [sys.executable, "-m", "traceml_ai.launcher.cli", "serve"]
+    nowhere = subprocess.DEVNULL
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, TRACEML_LOGS_DIR=folder),
+        subprocess.Popen(command, cwd=folder, stdout=nowhere, stderr=nowhere) as server,
+    ):
+        try:
+            yield
+        finally:
+            server.kill()  # it would wait for its workers to report
 
 
 def _fitting(callbacks: Callable[[], list[Any]], options: Callable[[], dict[str, Any]] = dict) -> Callable[[], float]:
