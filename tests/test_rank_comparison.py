@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from records import MS, header, phases, rows, write_lines
 
-from lightning_timing.phases import BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, ITERATION
+from lightning_timing.phases import BACKWARD, BARRIER, CHECKPOINT, DATA_WAIT, FORWARD, ITERATION
 from lightning_timing.rank_comparison import RankComparison, compare_ranks, rank_figures
 from lightning_timing.record_reader import load_run
 
@@ -46,9 +46,8 @@ def compared(folder: Path, ranks: Sequence[Sequence[Ns]]) -> RankComparison:
     return found
 
 
-def alone(data_wait: int = 1, forward: int = 10, backward: int = 20, checkpoint: int = 0) -> Ns:
-    times = {DATA_WAIT: data_wait * MS, FORWARD: forward * MS, BACKWARD: backward * MS}
-    return {**times, CHECKPOINT: checkpoint * MS} if checkpoint else times
+def alone(data_wait: int = 1, forward: int = 10, backward: int = 20) -> Ns:
+    return {DATA_WAIT: data_wait * MS, FORWARD: forward * MS, BACKWARD: backward * MS}
 
 
 EVEN = [alone()] * ITERATIONS
@@ -105,14 +104,42 @@ def test_a_moment_of_slowness_is_none(tmp_path: Path) -> None:
     assert compared(tmp_path, in_step([EVEN, once])).culprit is None
 
 
-def test_a_rank_that_saves_checkpoints_is_named_though_it_does_so_seldom(tmp_path: Path) -> None:
-    saving = [alone(checkpoint=200 if batch == 20 else 0) for batch in range(ITERATIONS)]
-    ranks = in_step([saving, EVEN, EVEN])
-    culprit = compared(tmp_path, ranks).culprit
+def saving(own_ms: int, every: int = 10, first_ms: int = 0) -> list[Ns]:
+    """Iterations of which some save a checkpoint, the first of them at some more cost; rank 0's write is 200 ms."""
+    made = []
+    for batch in range(ITERATIONS):
+        ns = alone()
+        if batch % every == every - 1:
+            first = first_ms if batch == every - 1 else 0
+            ns = {**ns, CHECKPOINT: (own_ms + first) * MS, BARRIER: (200 - own_ms) * MS}
+        made.append(phases(**ns))
+    return made
+
+
+def test_a_rank_that_writes_checkpoints_is_named_though_it_does_so_seldom(tmp_path: Path) -> None:
+    culprit = compared(tmp_path, [saving(200), saving(1), saving(1)]).culprit
 
     assert culprit is not None
     assert culprit.rank == 0
-    assert culprit.phases == pytest.approx({CHECKPOINT: 0.005})
+    assert culprit.phases == pytest.approx({CHECKPOINT: 0.0199})
+    assert culprit.waiting_phase == BARRIER
+    assert culprit.wait_s == pytest.approx(0.0199)
+
+
+def test_what_the_first_checkpoint_costs_every_rank_hides_no_writer(tmp_path: Path) -> None:
+    culprit = compared(tmp_path, [saving(200), saving(1, first_ms=900)]).culprit
+
+    assert culprit is not None
+    assert culprit.rank == 0
+    assert culprit.phases == pytest.approx({CHECKPOINT: 0.0199})
+
+
+def test_ranks_that_all_write_checkpoints_have_no_culprit(tmp_path: Path) -> None:
+    assert compared(tmp_path, [saving(200)] * 3).culprit is None
+
+
+def test_a_checkpoint_that_is_little_in_the_whole_run_makes_no_culprit(tmp_path: Path) -> None:
+    assert compared(tmp_path, [saving(80, every=ITERATIONS), saving(1, every=ITERATIONS)]).culprit is None
 
 
 def test_ranks_that_do_not_wait_for_each_other_have_no_culprit(tmp_path: Path) -> None:

@@ -12,7 +12,17 @@ from rank_launching import run_program
 from rank_programs.slow_ranks import BATCHES, LATER, WARMUP
 
 from lightning_timing.cli.main import main
-from lightning_timing.phases import BACKWARD, BATCH_TRANSFER, CALLBACKS, DATA_WAIT, FORWARD, ITERATION, OTHER
+from lightning_timing.phases import (
+    BACKWARD,
+    BARRIER,
+    BATCH_TRANSFER,
+    CALLBACKS,
+    CHECKPOINT,
+    DATA_WAIT,
+    FORWARD,
+    ITERATION,
+    OTHER,
+)
 from lightning_timing.run_report import read_report
 
 if TYPE_CHECKING:
@@ -53,6 +63,8 @@ def test_the_rank_that_the_others_wait_for(devices: int, tmp_path: Path) -> None
     check_culprit(tmp_path / "evenly", 1, [FORWARD, DATA_WAIT])
     # After its callbacks rank 0 tells the others, for Lightning, that no signal came: there they wait for it.
     check_culprit(tmp_path / "callbacks", 0, [CALLBACKS], OTHER)
+
+    check_culprit(tmp_path / "checkpoint", 0, [CHECKPOINT], BARRIER)
 
     said = printed("report", str(tmp_path / "loading"), "--stage", "train")
     assert f"train: {devices} ranks, {BATCHES - WARMUP} iterations each" in said

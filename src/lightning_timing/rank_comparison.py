@@ -9,7 +9,7 @@ by itself, and named where all of these hold:
 - its other phases, taken together, are shorter than the others' by `WAIT_SHARE` of that excess or more: the wait.
 
 It is looked for without `forward` first, because sharded models wait for each other in `forward` as well. Last comes
-`checkpoint`, by its mean over the whole run, as few iterations have one.
+`checkpoint`, which few iterations have: by the median over those.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ class RankFigures:
         iterations: Iterations measured.
         mean_s: Mean time an iteration of `iteration` and of each phase, in seconds.
         typical_s: The same, as the median of the means over the quarters of the run.
+        saving_s: What iterations that save a checkpoint add to the mean: the median over them, times their share of all
+            iterations; of `iteration` the mean itself. Empty where none is saved.
     """
 
     rank: int
     iterations: int
     mean_s: Mapping[str, float]
     typical_s: Mapping[str, float]
+    saving_s: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -112,15 +115,21 @@ class RankComparison:
 def rank_figures(rank: int, series: StageSeries) -> RankFigures:
     """The little that is kept of a rank, however long its record. The series has at least one iteration."""
     edges = np.linspace(0, len(series), min(_QUARTERS, len(series)) + 1).astype(np.int64)
+    saves = ~np.isnan(series.ns[CHECKPOINT]) if CHECKPOINT in series.ns else np.zeros(len(series), bool)
     mean_s: dict[str, float] = {}
     typical_s: dict[str, float] = {}
+    saving_s: dict[str, float] = {}
     for name in (ITERATION, *PHASES):
         if name in series.ns:
             column = np.nan_to_num(series.ns[name])
             quarters = np.add.reduceat(column, edges[:-1]) / np.diff(edges)
             mean_s[name] = float(column.mean()) * NS
             typical_s[name] = float(np.median(quarters)) * NS
-    return RankFigures(rank, len(series), mean_s, typical_s)
+            if saves.any():
+                saving_s[name] = float(np.median(column[saves]) * saves.mean()) * NS
+    if saving_s:
+        saving_s[ITERATION] = mean_s[ITERATION]
+    return RankFigures(rank, len(series), mean_s, typical_s, saving_s)
 
 
 def compare_ranks(figures: Iterable[RankFigures]) -> RankComparison | None:
@@ -146,11 +155,11 @@ def _across(name: str, ranks: list[RankFigures]) -> PhaseAcrossRanks:
 
 def _culprit(ranks: list[RankFigures]) -> Culprit | None:
     typical_s = {figures.rank: figures.typical_s for figures in ranks}
-    mean_s = {figures.rank: figures.mean_s for figures in ranks}
+    saving_s = {figures.rank: figures.saving_s for figures in ranks}
     return (
         _culprit_in(LOCAL_PHASES, typical_s)
         or _culprit_in((*LOCAL_PHASES, FORWARD), typical_s)
-        or _culprit_in((CHECKPOINT,), mean_s)
+        or _culprit_in((CHECKPOINT,), saving_s)
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,8 @@ class Costs:
     forward: float = 0
     backward: float = 0
     callbacks: float = 0
+    writing: float = 0
+    """A checkpoint, which Lightning has rank 0 write."""
 
 
 class SlowBackward(torch.autograd.Function):
@@ -86,6 +89,17 @@ class SlowCallback(pl.Callback):
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         spend(module.costs.callbacks)
+
+
+class SlowWriting(TorchCheckpointIO):
+    """Storage that takes time."""
+
+    def __init__(self, milliseconds: float) -> None:
+        self.milliseconds = milliseconds
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        spend(self.milliseconds)
+        super().save_checkpoint(*args, **kwargs)
 
 
 def spend(milliseconds: float) -> None:
