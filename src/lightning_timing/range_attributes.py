@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning_timing.names import why_refused
 from lightning_timing.phases import (
     BACKWARD,
+    BARRIER,
     BATCH_TRANSFER,
     CALLBACKS,
     CHECKPOINT,
@@ -39,6 +40,7 @@ PHASE_COLORS: Final = {
     CALLBACKS: 0xFFD6616B,
     LOGGING: 0xFFE7BA52,
     CHECKPOINT: 0xFF843C39,
+    BARRIER: 0xFF7B4173,
 }
 """A colour for each phase, as 0xAARRGGBB. `callbacks/<name>` has that of `callbacks`."""
 
