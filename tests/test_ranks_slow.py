@@ -42,10 +42,11 @@ def culprit_of(run_dir: Path) -> Culprit | None:
     return report.ranks["train"].culprit
 
 
-def check_culprit(run_dir: Path, rank: int, phases: list[str], waiting_phase: str = BACKWARD) -> None:
+def check_culprit(run_dir: Path, rank: int, phases: list[str], *waiting_phases: str) -> None:
     culprit = culprit_of(run_dir)
     assert culprit is not None, run_dir.name
-    assert (culprit.rank, list(culprit.phases), culprit.waiting_phase) == (rank, phases, waiting_phase), run_dir.name
+    assert (culprit.rank, list(culprit.phases)) == (rank, phases), run_dir.name
+    assert culprit.waiting_phase in (waiting_phases or [BACKWARD]), run_dir.name
     assert culprit.excess_s == pytest.approx(LATER_S, rel=0.25), run_dir.name
     assert culprit.wait_s == pytest.approx(LATER_S, rel=0.4), run_dir.name
 
@@ -61,8 +62,8 @@ def test_the_rank_that_the_others_wait_for(devices: int, tmp_path: Path) -> None
     check_culprit(tmp_path / "transfer", 0, [BATCH_TRANSFER])
     check_culprit(tmp_path / "forward", last, [FORWARD])
     check_culprit(tmp_path / "evenly", 1, [FORWARD, DATA_WAIT])
-    # After its callbacks rank 0 tells the others, for Lightning, that no signal came: there they wait for it.
-    check_culprit(tmp_path / "callbacks", 0, [CALLBACKS], OTHER)
+    # A Lightning that has rank 0 tell the others at each batch that no signal came makes them wait there.
+    check_culprit(tmp_path / "callbacks", 0, [CALLBACKS], OTHER, BACKWARD)
 
     check_culprit(tmp_path / "checkpoint", 0, [CHECKPOINT], BARRIER)
 

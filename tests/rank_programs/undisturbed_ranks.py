@@ -68,14 +68,16 @@ def count_talks() -> Counter[str]:
 
 
 class Watched(Module):
-    """Counts its batches, and starts the count of talks when the training starts."""
+    """Counts its batches, and starts the count of talks anew when the training starts."""
 
     def __init__(self, counts: Counter[str]) -> None:
         super().__init__()
         self.counts = counts
+        self.talks_before = 0
         self.batches = 0
 
     def on_train_start(self) -> None:
+        self.talks_before = self.counts.total()
         self.counts.clear()
 
     def on_train_batch_end(self, *_: Any) -> None:
@@ -104,6 +106,8 @@ def fit(folder: Path, module: Watched, callbacks: list[Any]) -> dict[str, int]:
     logger = CSVLogger(folder / "logs", name="", version="")
     trainer = trainer_of(folder, logger=logger, log_every_n_steps=2, callbacks=callbacks)
     trainer.fit(module, Loader(BATCHES))
+    assert module.talks_before > 0, "nothing was counted, though ranks cannot start without talking"
+    assert "barrier" not in vars(trainer.strategy), "the barrier is still watched"
     return dict(module.counts)
 
 
