@@ -74,6 +74,9 @@ class StopwatchCallback(PhaseCallback):
     It enables the `Stopwatch` when a run starts and disables it when the run ends, however it ends. A second one in the
     same Trainer measures for itself, and writes to another folder; user measurements go to the first.
 
+    It belongs into the Trainer of every rank, whichever of them are chosen: at `setup` they all ask rank 0 where to
+    write. The calls of a Trainer (`fit`, then `test`) are one run, unless its strategy spawns new processes for each.
+
     Args:
         enable: Whether it does anything at all.
         num_warmup_iters: First iterations of training that are not counted.
