@@ -44,11 +44,12 @@ class NVTXRangeWrapper:
         MisuseError: If it is to be enabled and is enabled already.
     """
 
-    __slots__ = ("_enabled", "_part", "recorder")
+    __slots__ = ("_enabled", "part", "recorder")
 
     _instance: ClassVar[NVTXRangeWrapper | None] = None
     _enabled: bool
-    _part: Part
+    part: Part
+    """Takes what fails while it is enabled."""
     recorder: RangeRecorder | None
     """Takes the ranges; None while pushing and popping has no effect."""
 
@@ -58,7 +59,7 @@ class NVTXRangeWrapper:
         if instance is None:
             instance = cls._instance = super().__new__(cls)
             instance._enabled = False
-            instance._part = Part("NVTX", strict=True)
+            instance.part = Part("NVTX", strict=True)
             instance.recorder = None
         return instance
 
@@ -109,19 +110,21 @@ class NVTXRangeWrapper:
                 sync_on_push=synchronize if sync_on_push else None,
                 sync_on_pop=synchronize if sync_on_pop else None,
             )
-        self._part = Part("NVTX", strict=keep_track_of_range_order, turn_off=self._stop_recording)
+        self.part = Part("NVTX", strict=keep_track_of_range_order, turn_off=self._give_up)
         self._enabled = True
 
     def disable(self) -> None:
         """Closes the ranges that this thread has open, and makes every method a no-op again. May be called twice."""
         self._enabled = False
-        with self._part:
-            self._stop_recording()
-
-    def _stop_recording(self) -> None:
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
-            recorder.close_all()
+            with self.part:
+                recorder.close_all()
+
+    def _give_up(self) -> None:
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            recorder.close_all(quietly=True)
 
     def range_push(self, name: str) -> None:
         """Opens a range on the calling thread, inside those it has open.
@@ -137,7 +140,7 @@ class NVTXRangeWrapper:
             try:
                 recorder.push(name)
             except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
-                self._part.fail(error)
+                self.part.fail(error)
 
     def range_pop(self, expected_name: str | None = None) -> None:
         """Closes the range that the calling thread opened last.
@@ -154,7 +157,7 @@ class NVTXRangeWrapper:
             try:
                 recorder.pop(expected_name)
             except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
-                self._part.fail(error)
+                self.part.fail(error)
 
     def unwind(self, name: str) -> None:
         """Closes the calling thread's ranges down to the innermost one of this name. For `span`, when its block raises.
@@ -164,7 +167,7 @@ class NVTXRangeWrapper:
         """
         recorder = self.recorder
         if recorder is not None:
-            with self._part:
+            with self.part:
                 recorder.unwind(name)
 
     def push_phase(self, phase: str, stage: str, batch_idx: int) -> None:

@@ -14,29 +14,35 @@ class Part:
     Args:
         name: What it is called in its warning.
         strict: Whether a failure is raised, as in the preset `debug`.
+        raises_once: Whether only the first one is then, since it ends the run.
         turn_off: Called when it fails.
 
     Attributes:
-        strict: As given. What is raised must not hide an exception of the user's, so it is cleared when there is one.
+        strict: As given, until an exception of the user's ends the run, which one of ours would hide.
         is_off: Whether it failed.
     """
 
-    def __init__(self, name: str, *, strict: bool, turn_off: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, name: str, *, strict: bool, raises_once: bool = False, turn_off: Callable[[], object] | None = None
+    ) -> None:
         self.strict = strict
         self.is_off = False
+        self._raises_once = raises_once
         self._name = name
         self._turn_off = turn_off
 
-    def fail(self, error: Exception | str) -> None:
+    def fail(self, error: Exception | str, *, may_raise: bool = True) -> None:
         """Goes off for good, with one warning that says why.
 
         Args:
             error: What was raised, or what went wrong in words.
+            may_raise: Whether no exception of the user's is on its way, which one of ours would hide.
 
         Raises:
             Exception: What was raised, if it is strict.
         """
-        if self.strict and isinstance(error, Exception):
+        if self.strict and may_raise and isinstance(error, Exception):
+            self.strict = not self._raises_once
             raise error
         if self.is_off:
             return
@@ -52,7 +58,7 @@ class Part:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception) or self.strict:
+        if not isinstance(error, Exception):
             return False
         self.fail(error)
         return True

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_LEFT_OPEN: Final = 100
 """Ranges left open that are kept for the report: one that is left open in every iteration must not be a leak."""
 
+_LEFT_OPEN: Final = "left open"
+
 
 class RangeRecorder:
     """Pushes and pops ranges for every thread of the process.
@@ -125,13 +127,18 @@ class RangeRecorder:
         """The ranges that are open on any thread, each thread's innermost first."""
         return [entry for stack in list(self._by_thread.values()) for entry in stack.describe()]
 
-    def close_all(self) -> list[OpenRange]:
+    def close_all(self, quietly: bool = False) -> list[OpenRange]:
         """Closes the calling thread's ranges, innermost first.
+
+        Args:
+            quietly: Do not warn of those that were left open, since it is not their owner's doing.
 
         Returns:
             What its owner left open so far: on this thread, closed now or at the end of a phase; on other threads,
             still open, for only the thread that opened a range can close it. Phases are not among them.
         """
+        if quietly:
+            self._warned.add(_LEFT_OPEN)
         stack = self._local.stack
         while stack.in_phase:
             self.pop_phase()
@@ -164,7 +171,7 @@ class RangeRecorder:
         self._left_open += left_open[: MAX_LEFT_OPEN - len(self._left_open)]
         for _ in left_open:
             self._close(stack)
-        self._warn("left open", f"ranges left open have been closed with what encloses them:\n{listed(left_open)}")
+        self._warn(_LEFT_OPEN, f"ranges left open have been closed with what encloses them:\n{listed(left_open)}")
 
     def _enter_stage(self, stage: str) -> None:
         self._stage = stage

@@ -273,9 +273,14 @@ class Stopwatch:
             self._print_report(recorder)
 
     def _print_report(self, recorder: Recorder, stage: str | None = None) -> None:
-        if not self._printing.is_off:
+        if self._printing.is_off:
+            return
+        figures = None
+        with self._part:
+            figures = recorder.figures(stage)
+        if figures is not None:
             with self._printing:
-                self._print(type(self).render(recorder.figures(stage)))
+                self._print(type(self).render(figures))
 
     def summary(self) -> Figures:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""

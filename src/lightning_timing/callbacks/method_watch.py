@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import Any
 
+from lightning_timing.parts import Part
+
 
 class MethodWatch:
     """Wraps methods on their instances until closed.
@@ -16,13 +18,15 @@ class MethodWatch:
             time stays where it occurs.
         began: Told when one of the methods is called by the thread that made this.
         ended: Told when it returns.
+        part: Takes failures of these two.
     """
 
     def __init__(
-        self, methods: Iterable[tuple[Any, str]], began: Callable[[], None], ended: Callable[[], None]
+        self, methods: Iterable[tuple[Any, str]], began: Callable[[], None], ended: Callable[[], None], part: Part
     ) -> None:
         self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any] | None]] = []
         self._began, self._ended = began, ended
+        self._part = part
         self._thread = get_ident()
         for instance, method in methods:
             self._wrap(instance, method)
@@ -36,11 +40,13 @@ class MethodWatch:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != self._thread:  # beside the loop, and so no part of it
                 return original(*args, **kwargs)
-            self._began()
+            with self._part:
+                self._began()
             try:
                 return original(*args, **kwargs)
             finally:
-                self._ended()
+                with self._part:
+                    self._ended()
 
         before = vars(instance).get(method) if hasattr(instance, "__dict__") else None
         try:

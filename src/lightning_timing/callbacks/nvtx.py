@@ -111,6 +111,7 @@ class NVTXCallback(PhaseCallback):
             if trainer.global_rank:
                 warnings.simplefilter("ignore")  # rank 0 says it for all
             NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
+        self._part = NVTX_RANGES.part  # one part, whether it fails in a user's call or here
         if not NVTX_RANGES.is_recording:
             return _Running(None, None)
         follower = RangeFollower()
@@ -120,10 +121,6 @@ class NVTXCallback(PhaseCallback):
             machine = self._follow(trainer, entry_point, follower, outermost=True)
             undo.pop_all()
         return _Running(follower, machine)
-
-    def turn_off(self) -> None:
-        """Makes pushing and popping a no-op."""
-        NVTX_RANGES.disable()
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
         """Closes every range, says which were left open, and disables the wrapper."""

@@ -48,6 +48,7 @@ class PhaseCallback(TimingCallback):
             on_failure=self._part.fail,
             on_exception=partial(self.on_exception, trainer, trainer.lightning_module),
             is_ours=is_timing_callback,
+            strict=self.strict,
             outermost=outermost,
         )
 

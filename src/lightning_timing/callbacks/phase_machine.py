@@ -113,6 +113,11 @@ class PhaseMachine:
         self._leaving_order = self._followers[::-1]
         self._on_failure.pop(follower, None)
 
+    def remove_all_followers(self) -> None:
+        """Has nobody told of anything any more."""
+        for follower in self._followers:
+            self.remove_follower(follower)
+
     @property
     def has_followers(self) -> bool:
         """Whether anybody follows."""

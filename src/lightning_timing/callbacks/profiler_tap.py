@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from lightning_timing.callbacks.actions import Boundaries, Edges
 from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.parts import Part
 
 _MAX_QUIET_ACTIONS_KEPT: Final = 1000
 """Actions that are known to be no boundary. A user's own may have numbers in their names, and no end."""
@@ -36,42 +37,56 @@ class _Quiet:
 class _Phase:
     """The context of an action that is a phase and nothing more."""
 
-    __slots__ = ("_enter", "_leave", "_phase")
+    __slots__ = ("_enter", "_leave", "_part", "_phase")
 
-    def __init__(self, machine: PhaseMachine, phase: str) -> None:
+    def __init__(self, machine: PhaseMachine, phase: str, part: Part) -> None:
         self._enter, self._leave, self._phase = machine.enter, machine.leave, phase
+        self._part = part
 
     def __enter__(self) -> None:
-        self._enter(self._phase)
+        try:
+            self._enter(self._phase)
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave(self._phase)
+        try:
+            self._leave(self._phase)
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure, may_raise=error is None)
 
 
 class _Boundary:
     """The context of an action whose beginning or end means something to the machine; it may be a phase as well."""
 
-    __slots__ = ("_after", "_before", "_machine", "_phase")
+    __slots__ = ("_after", "_before", "_machine", "_part", "_phase")
 
-    def __init__(self, machine: PhaseMachine, edges: Edges) -> None:
+    def __init__(self, machine: PhaseMachine, edges: Edges, part: Part) -> None:
         self._machine, self._phase = machine, edges.phase
         self._before, self._after = edges.before, edges.after
+        self._part = part
 
     def __enter__(self) -> None:
-        if self._before is not None:
-            self._before()
-        if self._phase is not None:
-            self._machine.enter(self._phase)
+        try:
+            if self._before is not None:
+                self._before()
+            if self._phase is not None:
+                self._machine.enter(self._phase)
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._phase is not None:
-            self._machine.leave(self._phase)
-        if self._after is not None:
-            self._after(kind is None)
+        try:
+            if self._phase is not None:
+                self._machine.leave(self._phase)
+            if self._after is not None:
+                self._after(kind is None)
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure, may_raise=error is None)
 
 
 class _Both:
@@ -110,12 +125,14 @@ class ProfilerTap:
         profiler: The Trainer's own profiler.
         machine: Told of the boundaries.
         boundaries: Says which actions are boundaries.
+        part: Takes the failures of these two.
     """
 
-    def __init__(self, profiler: Any, machine: PhaseMachine, boundaries: Boundaries) -> None:
+    def __init__(self, profiler: Any, machine: PhaseMachine, boundaries: Boundaries, part: Part) -> None:
         self.profiler = profiler
         self._machine = machine
         self._boundaries = boundaries
+        self._part = part
         self._does_nothing = type(profiler).__name__ == "PassThroughProfiler"
         self._contexts: dict[str, _Quiet | _Phase | _Boundary] = {}
         self._starts: dict[str, Callable[[], None] | None] = {}
@@ -147,19 +164,23 @@ class ProfilerTap:
         if not self._does_nothing:
             self.profiler.start(action_name)
         try:
-            begins = self._starts[action_name]
-        except KeyError:
-            begins, ends = self._boundaries.of_start_and_stop(action_name)
-            if begins is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
-                self._starts[action_name], self._stops[action_name] = begins, ends
-        if begins is not None:
-            begins()
+            try:
+                begins = self._starts[action_name]
+            except KeyError:
+                begins, ends = self._boundaries.of_start_and_stop(action_name)
+                if begins is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
+                    self._starts[action_name], self._stops[action_name] = begins, ends
+            if begins is not None:
+                begins()
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure)
 
     def stop(self, action_name: str) -> None:
         """An action stops: as in Lightning's `Profiler`."""
         ends = self._stops.get(action_name)
         if ends is not None:
-            ends()
+            with self._part:
+                ends()
         if not self._does_nothing:
             self.profiler.stop(action_name)
 
@@ -174,9 +195,11 @@ class ProfilerTap:
             self._ends.pop(0)()
 
     def _context_of(self, action_name: str) -> _Quiet | _Phase | _Boundary:
-        edges = self._boundaries.of_context(action_name)
+        edges = None
+        with self._part:
+            edges = self._boundaries.of_context(action_name)
         if edges is None:
             return _QUIET
         if edges.before is None and edges.after is None and edges.phase is not None:
-            return _Phase(self._machine, edges.phase)
-        return _Boundary(self._machine, edges)
+            return _Phase(self._machine, edges.phase, self._part)
+        return _Boundary(self._machine, edges, self._part)

@@ -11,6 +11,7 @@ from lightning_timing.callbacks.actions import Boundaries
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseFollower, PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
+from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
 
 _FIRST_STAGES: Final = {"fit": TRAIN, "validate": VALIDATE, "test": TEST, "predict": PREDICT}
@@ -27,19 +28,22 @@ class Session:
     Attributes:
         machine: Turns boundaries into phases.
         on_exception: Told when an exception ends the run, before any other callback is.
+        part: Takes failures to follow the Trainer.
     """
 
     def __init__(self, trainer: Any, entry_point: str, is_ours: Callable[[object], bool]) -> None:
         self.machine = PhaseMachine(_FIRST_STAGES.get(entry_point, TRAIN))
         self.on_exception: list[Callable[[BaseException], None]] = []
         boundaries = Boundaries(trainer, self.machine, is_ours, self._exception_raised)
-        self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries)
+        stop = self.machine.remove_all_followers
+        self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
+        self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.part)
         machine = self.machine
         logging = [(logger, method) for logger in trainer.loggers for method in _LOGGING]
         barriers = [(trainer.strategy, "barrier")] if trainer.world_size > 1 else []
         self._watches = (
-            MethodWatch(logging, machine.logging_began, machine.logging_ended),
-            MethodWatch(barriers, machine.barrier_began, machine.barrier_ended),
+            MethodWatch(logging, machine.logging_began, machine.logging_ended, self.part),
+            MethodWatch(barriers, machine.barrier_began, machine.barrier_ended, self.part),
         )
         trainer.profiler = self._tap
 
@@ -51,6 +55,7 @@ class Session:
     def _exception_raised(self) -> None:
         """A callback is about to be told of an exception. If it fails at that, Lightning tells no further one."""
         error = sys.exc_info()[1]
+        self.part.strict = False
         if error is not None:
             for tell in self.on_exception:
                 tell(error)
@@ -79,6 +84,7 @@ def join(
     on_failure: Callable[[Exception], None],
     on_exception: Callable[[BaseException], None],
     is_ours: Callable[[object], bool],
+    strict: bool,
     outermost: bool = False,
 ) -> PhaseMachine:
     """Has a follower told of a Trainer's phases until it leaves.
@@ -90,11 +96,13 @@ def join(
         on_failure: Told what the follower raised, which is then told of nothing any more.
         on_exception: Told of the exception that ends the run, if one does, before any other callback is.
         is_ours: Says whether a callback is this package's own.
+        strict: Whether failures, the follower's included, are raised.
         outermost: Whether it is told first of what opens and last of what ends.
     """
     session = _sessions.get(trainer)
     if session is None:
         session = _sessions[trainer] = Session(trainer, entry_point, is_ours)
+    session.part.strict |= strict
     session.on_exception.append(on_exception)
     session.machine.add_follower(follower, on_failure, outermost=outermost)
     return session.machine

@@ -51,7 +51,6 @@ class _Running(NamedTuple):
         machine: Tells the recorder of the phases.
         recorder: The run's recorder.
         files: The run's files.
-        has_stopwatch: Whether the singleton works with this recorder.
         metrics: Collects what goes to the loggers; None: nothing does.
         logging: Takes failures to log.
         print: Prints a report, through the progress bar.
@@ -61,7 +60,6 @@ class _Running(NamedTuple):
     machine: PhaseMachine
     recorder: Recorder
     files: RunFiles
-    has_stopwatch: bool
     metrics: MetricsLog | None
     logging: Part
     print: Callable[[str], None]
@@ -153,10 +151,9 @@ class StopwatchCallback(PhaseCallback):
         run = self._run_in(place, trainer)
         recorder = run.recorder
         printing = Part("the printed report", strict=self.strict)
-        has_stopwatch = not STOPWATCH.is_enabled
         with ExitStack() as undo:
             undo.callback(recorder.release)
-            if has_stopwatch:
+            if not STOPWATCH.is_enabled:
                 STOPWATCH.attach(
                     recorder,
                     print_every_n_iters=self.print_every_n_iters,
@@ -171,19 +168,18 @@ class StopwatchCallback(PhaseCallback):
             undo.callback(run.files.end_segment, "failed")
             if self.cpu_usage_meas_name is not None:
                 recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
+            running = _Running(
+                machine=machine,
+                recorder=recorder,
+                files=run.files,
+                metrics=MetricsLog() if self.log_to_logger else None,
+                logging=Part("logging the phases", strict=self.strict),
+                print=pl_module.print,
+                printing=printing,
+            )
+            recorder.hand_on_to(self._take_iteration(running))
+            recorder.on_outside = run.files.write_outside
             undo.pop_all()
-        running = _Running(
-            machine=machine,
-            recorder=recorder,
-            files=run.files,
-            has_stopwatch=has_stopwatch,
-            metrics=MetricsLog() if self.log_to_logger else None,
-            logging=Part("logging the phases", strict=self.strict),
-            print=pl_module.print,
-            printing=printing,
-        )
-        recorder.hand_on_to(self._take_iteration(running))
-        recorder.on_outside = run.files.write_outside
         return running
 
     def turn_off(self) -> None:
@@ -200,8 +196,10 @@ class StopwatchCallback(PhaseCallback):
             for step in (partial(leave, trainer, recorder), recorder.take_outside, recorder.release):
                 with self._part:
                     step()
-            figures = recorder.figures()
-            running.files.close_segment(status, figures, overhead_of(recorder))
+            figures, overhead = recorder.figures(), None
+            with self._part:
+                overhead = overhead_of(recorder)
+            running.files.close_segment(status, figures, overhead)
             for reason in recorder.problems():
                 warn_that_off("a part of the Stopwatch", reason)
             if not running.printing.is_off:
@@ -248,7 +246,8 @@ class StopwatchCallback(PhaseCallback):
 
     def _take_iteration(self, running: _Running) -> Callable[[MeasuredIteration], None]:
         write = running.files.write_iteration
-        print_if_due = STOPWATCH.print_if_due if running.has_stopwatch and self.print_every_n_iters else None
+        has_stopwatch = STOPWATCH.recorder is running.recorder
+        print_if_due = STOPWATCH.print_if_due if has_stopwatch and self.print_every_n_iters else None
 
         def take(iteration: MeasuredIteration) -> None:
             write(iteration)
