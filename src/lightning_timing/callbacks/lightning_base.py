@@ -8,6 +8,7 @@ after our callbacks; so `Callback` here derives from both. The second package ta
 from __future__ import annotations
 
 import importlib
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ _PACKAGES: Final = ("lightning.pytorch", "pytorch_lightning")
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
 else:
+    from lightning_utilities.core import rank_zero
 
     def _callback_class(package: str) -> type[Any]:
         return importlib.import_module(package).Callback
@@ -25,9 +27,13 @@ else:
     def _callback_classes() -> list[type[Any]]:
         """The class of each package that can be imported; one that is missing or broken is not in use either."""
         classes = []
-        for package in _PACKAGES:
+        for package in sorted(_PACKAGES, key=lambda package: package not in sys.modules):
+            log = rank_zero.log
             with suppress(ImportError):
                 classes.append(_callback_class(package))
+            if len(classes) > 1:
+                # Each package, when it is imported, takes the messages of both. They stay with the one in use.
+                rank_zero.log = log
         # With neither, the import of the first says what is wrong.
         return classes or [_callback_class(_PACKAGES[0])]
 
