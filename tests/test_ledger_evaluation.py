@@ -84,3 +84,13 @@ def test_sanity_checking_and_validation_are_told_apart(tmp_path: Path) -> None:
     assert costs_of(tmp_path, VALIDATE) == [EXPECTED, STEADY, STEADY]
     assert costs_of(tmp_path, TRAIN) == [{"batch_transfer": 15, "iteration": 15}] * 2
     assert [first_waits(tmp_path, stage) for stage in (SANITY_CHECK, VALIDATE, TRAIN)] == [[20], [20], [0]]
+
+
+def test_what_follows_the_last_batch_of_a_stage_is_counted_though_the_stage_never_comes_again(tmp_path: Path) -> None:
+    clock, pl = FakeClock(), lightning()
+    late = callback(pl, "Late", on_validation_epoch_end=spends(clock, 7), on_validation_end=spends(clock, 50))
+    callbacks = [stopwatch(clock), late]
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), tiny_loader(1), callbacks=callbacks, max_epochs=2)
+
+    found = summary(tmp_path)["stages"][VALIDATE]["measurements"]["between_iterations/callbacks/Late"]
+    assert (found["count"], found["total_s"]) == (4, 2 * 57e-9)

@@ -97,6 +97,8 @@ class Recorder:
 
     def begin_stage(self, stage: str) -> None:
         """Has what follows counted for the given stage. No iteration is open."""
+        if self._stages:
+            self._take_outside_of(self.stage)  # now, since the stage may never come again
         if stage not in self._stages:
             self._stages[stage] = StageRecord(stage, self._warmup_of(stage))
         self.stage = self._stages[stage]
@@ -129,7 +131,7 @@ class Recorder:
 
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
-        self._take_users_outside()
+        self._take_users_outside(self.stage)
         if self.cpu.name == ITERATION and self.stage.warmup_left <= 0:
             self.cpu.begin()
         kept = self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
@@ -162,7 +164,7 @@ class Recorder:
             stage.phase(OTHER).append(balance.other_ns)
             stage.phase(ITERATION).append(balance.total_ns)
         self._recognise_compilation()
-        self._take_between()
+        self._take_between(self.stage)
         left_open = self.user.spoil_open(list(self.measurements.values()), last_of_warmup=stage.warmup_left == 1)
         ns = stage.take(balance.total_ns, label.samples, label.skipped)
         measured = None if ns is None else MeasuredIteration(stage.stage, label, balance.begin_ns, ns, ledger.intervals)
@@ -240,32 +242,37 @@ class Recorder:
         if len(self._between.frames) == 1:
             self._between.drop()
         while measurement is not None and not paused:
-            self._hand_on_outside(measurement.name, measurement.current[-1], self._between.last_ns)
+            self._hand_on_outside(self.stage, measurement.name, measurement.current[-1], self._between.last_ns)
             measurement = measurement.whole
 
     # ---- outside of iterations ----
 
     def take_outside(self) -> None:
         """Counts the phases between the iterations, and what the user measured there."""
-        self._take_between()
-        self._take_users_outside()
+        self._take_outside_of(self.stage)
+        for stage in self._stages.values():
+            self._take_outside_of(stage)
 
-    def _take_between(self) -> None:
-        self.stage.take_between()
+    def _take_outside_of(self, stage: StageRecord) -> None:
+        self._take_between(stage)
+        self._take_users_outside(stage)
+
+    def _take_between(self, stage: StageRecord) -> None:
+        stage.take_between()
         if self._first_wait is not None:
             begin, end = self._first_wait
-            self._hand_on_outside(FIRST_DATA_WAIT, end - begin, end)
+            self._hand_on_outside(stage, FIRST_DATA_WAIT, end - begin, end)
             self._first_wait = None
 
-    def _take_users_outside(self) -> None:
-        for measurement, samples in self.stage.take_users_outside():
+    def _take_users_outside(self, stage: StageRecord) -> None:
+        for measurement, samples in stage.take_users_outside():
             for ns in samples:
                 # Of several since the last iteration only the last one's beginning is known.
-                self._hand_on_outside(measurement.name, ns, measurement.begin + ns)
+                self._hand_on_outside(stage, measurement.name, ns, measurement.begin + ns)
 
-    def _hand_on_outside(self, name: str, ns: int, end_ns: int) -> None:
+    def _hand_on_outside(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
         if self.on_outside is not None:
-            self.on_outside(MeasuredOutside(self.stage.stage, name, end_ns, ns))
+            self.on_outside(MeasuredOutside(stage.stage, name, end_ns, ns))
 
     def begin_first_data_wait(self, resumed: bool = False) -> None:
         """The wait for an epoch's first batch begins.
