@@ -204,7 +204,12 @@ class StopwatchCallback(PhaseCallback):
                 warn_that_off("a part of the Stopwatch", reason)
             if not running.printing.is_off:
                 with running.printing:
-                    running.print(f"{Stopwatch.render(figures)}Written to {running.files.folder}")
+                    report = f"{Stopwatch.render(figures)}Written to {running.files.folder}"
+                    if status != "completed":
+                        running.print(report)
+                    elif trainer.is_global_zero:
+                        # The progress bars are closed by now, and TQDM's swallows what it is given then.
+                        print(report)
 
     def _run_in(self, place: RunPlace, trainer: Any) -> _Run:
         """The run that this call of the Trainer continues, or a new one."""
