@@ -25,9 +25,7 @@ class DeviceLedger(Ledger):
 
     __slots__ = ("_begin_mark", "_carried", "_last_mark", "_segments", "_timer")
 
-    def __init__(
-        self, clock: Clock, timer: DeviceTimer[Any], before_reading: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, timer: DeviceTimer[Any], before_reading: Callable[[], None] | None = None) -> None:
         super().__init__(clock, before_reading)
         self._timer = timer
         self._segments: list[list[Segment]] = []
