@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import math
 from operator import mul
-from typing import Final
+from typing import Final, NamedTuple
 
 EXACT_INTERVALS: Final = 1024
 """Up to this many intervals percentiles are exact; beyond it they come from a histogram, within 0.4 %."""
 
 _SUB_BUCKET_BITS: Final = 7
+
+
+class _Folded(NamedTuple):
+    """What is kept of the durations that were folded in, besides the histogram. In nanoseconds."""
+
+    number: int = 0
+    total: int = 0
+    squares: int = 0
+    extremes: tuple[int, ...] = ()
+
+    def plus(self, durations: list[int]) -> _Folded:
+        """What it comes to with further durations."""
+        all_extremes = (*durations, *self.extremes)
+        return _Folded(
+            number=self.number + len(durations),
+            total=self.total + sum(durations),
+            squares=self.squares + sum(map(mul, durations, durations)),
+            extremes=(min(all_extremes), max(all_extremes)) if all_extremes else (),
+        )
 
 
 class Distribution:
@@ -19,52 +38,47 @@ class Distribution:
     are more than `EXACT_INTERVALS` of them; so adding one is a list append, and a bucket's middle is at most 1/256 off.
     Count, sum and standard deviation are exact at any length, since they are kept as integers.
 
+    One thread adds and folds. Another that asks for figures meanwhile may see durations twice that are being folded in.
+
     Attributes:
         pending: Durations that are not folded in yet. Append to it, and call `fold_if_full` from time to time.
     """
 
-    __slots__ = ("_buckets", "_count", "_max", "_min", "_squares", "_total", "pending")
+    __slots__ = ("_buckets", "_folded", "pending")
 
     def __init__(self) -> None:
         self.pending: list[int] = []
         self._buckets: dict[int, int] = {}
-        self._count = 0
-        self._total = 0
-        self._squares = 0
-        self._min = 0
-        self._max = 0
+        self._folded = _Folded()
+
+    # Each reads `pending` before what is folded in: durations that are gone from there are in the histogram by then.
 
     @property
     def count(self) -> int:
         """Durations seen."""
-        return self._count + len(self.pending)
+        return len(self.pending) + self._folded.number
 
     @property
     def total_ns(self) -> int:
         """Their sum, in nanoseconds."""
-        return self._total + sum(self.pending)
+        return sum(self.pending) + self._folded.total
 
     @property
     def min_ns(self) -> int | None:
         """The shortest, in nanoseconds; None where there is none."""
-        return min(self._extremes_so_far(self._min), default=None)
+        return min((*self.pending, *self._folded.extremes), default=None)
 
     @property
     def max_ns(self) -> int | None:
         """The longest, in nanoseconds; None where there is none."""
-        return max(self._extremes_so_far(self._max), default=None)
+        return max((*self.pending, *self._folded.extremes), default=None)
 
     @property
     def std_ns(self) -> float | None:
         """Their sample standard deviation, in nanoseconds; None for fewer than two."""
-        n = self.count
-        if n < 2:
-            return None
-        squares = self._squares + sum(map(mul, self.pending, self.pending))
-        return math.sqrt((n * squares - self.total_ns**2) / (n * (n - 1)))
-
-    def _extremes_so_far(self, folded: int) -> list[int]:
-        return [*self.pending, folded] if self._count else self.pending
+        pending = self.pending[:]
+        n, total, squares, _ = self._folded.plus(pending)
+        return None if n < 2 else math.sqrt((n * squares - total**2) / (n * (n - 1)))
 
     def percentiles_ns(self, *percents: float) -> list[float] | None:
         """Percentiles, in nanoseconds; None where there is no duration.
@@ -72,35 +86,28 @@ class Distribution:
         Args:
             percents: From 0 to 100. While exact, interpolated linearly between the two nearest durations.
         """
-        if not self.count:
-            return None
-        if not self._count:
-            return [_interpolate(sorted(self.pending), percent) for percent in percents]
-        buckets = dict(self._buckets)
-        for ns in self.pending:
+        pending, buckets = self.pending[:], dict(self._buckets)
+        if not buckets:
+            return [_interpolate(sorted(pending), percent) for percent in percents] if pending else None
+        for ns in pending:
             bucket = _bucket_of(ns)
             buckets[bucket] = buckets.get(bucket, 0) + 1
         ordered = sorted(buckets.items())
+        count = sum(buckets.values())
         lowest, highest = self.min_ns or 0, self.max_ns or 0
-        return [min(max(_rank_in(ordered, self.count, percent), lowest), highest) for percent in percents]
+        return [min(max(_rank_in(ordered, count, percent), lowest), highest) for percent in percents]
 
     def fold_if_full(self) -> bool:
         """Folds the pending durations in when there are too many to keep. Returns whether it did."""
         if len(self.pending) <= EXACT_INTERVALS:
             return False
         pending = self.pending[:]
-        first = not self._count
-        self._min = min(pending if first else [self._min, *pending])
-        self._max = max(pending if first else [self._max, *pending])
-        self._count += len(pending)
-        self._total += sum(pending)
-        self._squares += sum(map(mul, pending, pending))
         buckets = self._buckets
         for ns in pending:
             bucket = _bucket_of(ns)
             buckets[bucket] = buckets.get(bucket, 0) + 1
-        # At last, so that another thread that asks for figures meanwhile finds too many of them rather than none.
-        del self.pending[: len(pending)]
+        self._folded = self._folded.plus(pending)
+        del self.pending[:]
         return True
 
 
