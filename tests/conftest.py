@@ -17,6 +17,12 @@ def _no_preset_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _terminal_of_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports fit themselves to the terminal, and the tests read them."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture(autouse=True)
 def _nothing_leaks() -> Iterator[None]:
     """What a test enables it must leave disabled, or a run of ours must have left it so."""
     yield

@@ -144,6 +144,9 @@ def test_lightning_still_has_the_one_private_attribute_that_logging_asks() -> No
     [
         (StopwatchCallback, {"num_warmup_iters": -1}),
         (StopwatchCallback, {"print_every_n_iters": 0}),
+        (StopwatchCallback, {"print_every_n_iters": 7.5}),
+        (StopwatchCallback, {"num_warmup_iters": "abc"}),
+        (StopwatchCallback, {"ranks": 0}),
         (StopwatchCallback, {"device_time": "sometimes"}),
         (StopwatchCallback, {"on_misuse": "shrug"}),
         (StopwatchCallback, {"folder": "../elsewhere"}),

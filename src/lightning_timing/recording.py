@@ -8,6 +8,11 @@ from typing import Literal, NamedTuple
 from lightning_timing.ledger import Interval
 
 
+def is_whole_number(value: object, least: int) -> bool:
+    """Whether a setting is an int, and no bool, from `least` on."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 @dataclass(frozen=True)
 class RecorderSettings:
     """How a recorder counts and how it takes misuse.
@@ -22,7 +27,7 @@ class RecorderSettings:
     on_misuse: Literal["raise", "warn"] = "raise"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_warmup_iters, int) or self.num_warmup_iters < 0:
+        if not is_whole_number(self.num_warmup_iters, least=0):
             raise ValueError(f"num_warmup_iters takes a whole number from 0 on, got {self.num_warmup_iters!r}")
         if self.on_misuse not in ("raise", "warn"):
             raise ValueError(f"on_misuse takes raise or warn, got {self.on_misuse!r}")

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from lightning_timing.compiling import compiling_probe
-from lightning_timing.errors import MisuseError
+from lightning_timing.errors import MisuseError, TimingError
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -53,7 +53,16 @@ class Span:
                 NVTX_RANGES.unwind(self.name)
 
     def __call__(self, function: _Function) -> _Function:
-        """Wraps a function, or a coroutine function, so that each call of it is a span."""
+        """Wraps a function, or a coroutine function, so that each call of it is a span.
+
+        Raises:
+            TimingError: It is a generator function: its call returns at once, and the work is done later.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TimingError(
+                f"span({self.name!r}) would time the making of the generator {function.__qualname__} and not its work; "
+                "put `with span(...)` round the work inside it"
+            )
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -100,7 +109,10 @@ def span(name: str) -> Span:
         @span("matcher")
         def match(...): ...
 
-    Costs about 0.1 us while nothing is enabled. In a region compiled by torch.compile it does nothing; call it there,
+    One name is open once at a time on a thread: a function that calls itself, or two coroutines that take turns, need
+    names of their own for each level or task. A coroutine's span includes the time in which it waits.
+
+    Costs about 0.15 us while nothing is enabled. In a region compiled by torch.compile it does nothing; call it there,
     at the place of use, instead of entering a span made outside.
 
     Args:

@@ -13,7 +13,7 @@ from lightning_timing.errors import TimingError
 from lightning_timing.parts import Part
 from lightning_timing.record import Figures
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import RecorderSettings
+from lightning_timing.recording import RecorderSettings, is_whole_number
 
 
 class Stopwatch:
@@ -90,8 +90,8 @@ class Stopwatch:
             ValueError: A number is out of its range.
         """
         settings = RecorderSettings(num_warmup_iters=num_warmup_iters, on_misuse=on_misuse)
-        if print_every_n_iters is not None and print_every_n_iters < 1:
-            raise ValueError(f"print_every_n_iters takes a positive number or None, got {print_every_n_iters!r}")
+        if print_every_n_iters is not None and not is_whole_number(print_every_n_iters, least=1):
+            raise ValueError(f"print_every_n_iters takes a whole number from 1 on or None, got {print_every_n_iters!r}")
         recorder = Recorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
         self.attach(recorder, print_every_n_iters=print_every_n_iters)
 
@@ -215,9 +215,10 @@ class Stopwatch:
     def set_cpu_usage_meas_name(self, name: str) -> None:
         """Has the CPU usage of one measurement measured as well. The same name again is fine.
 
+        Without psutil there is a warning, and no CPU usage.
+
         Raises:
             MisuseError: Another measurement was chosen already, and misuse is to be raised.
-            ImportError: psutil is not installed, and misuse is to be raised.
         """
         if self.recorder is not None:
             with self._part:

@@ -16,7 +16,7 @@ from lightning_timing.errors import TimingError
 from lightning_timing.nvtx_ranges import start_process_range
 from lightning_timing.phases import TRAIN
 from lightning_timing.record import Status
-from lightning_timing.recording import IterationLabel
+from lightning_timing.recording import IterationLabel, is_whole_number
 
 CAPTURE_RANGE: Final = "capture"
 """The NVTX range around the window, in the domain: `nsys profile -c nvtx -p capture@lightning_timing`."""
@@ -131,10 +131,10 @@ class CUDAProfilerCallback(PhaseCallback):
         runtime: CudaRuntime | None = None,
     ) -> None:
         super().__init__(enable=enable)
-        if start_step < 0:
-            raise TimingError(f"start_step takes a number from 0 on, got {start_step!r}")
-        if num_steps is not None and num_steps < 1:
-            raise TimingError(f"num_steps takes a number from 1 on or None, got {num_steps!r}")
+        if not is_whole_number(start_step, least=0):
+            raise TimingError(f"start_step takes a whole number from 0 on, got {start_step!r}")
+        if num_steps is not None and not is_whole_number(num_steps, least=1):
+            raise TimingError(f"num_steps takes a whole number from 1 on or None, got {num_steps!r}")
         self.start_step = start_step
         self.num_steps = num_steps
         self.ranks = validated_ranks(ranks)

@@ -18,7 +18,11 @@ def validated_ranks(ranks: Sequence[int] | Literal["all"]) -> Ranks:
     """
     if ranks == "all":
         return "all"
-    if isinstance(ranks, str) or not all(isinstance(rank, int) and rank >= 0 for rank in ranks):
+    if (
+        not isinstance(ranks, Sequence)
+        or isinstance(ranks, str)
+        or not all(isinstance(rank, int) and rank >= 0 for rank in ranks)
+    ):
         raise TimingError(f"ranks takes global ranks, such as [0, 1], or all; got {ranks!r}")
     return tuple(ranks)
 

@@ -114,6 +114,11 @@ class RunFiles:
             with self._part:
                 writer.append(row)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether nothing has failed to be written."""
+        return not self._part.is_off
+
     def end_segment(self, status: Status) -> None:
         """The call of the Trainer ended: ends the segment, unless that was done."""
         writer, self._writer, self._trainer = self._writer, None, None

@@ -26,7 +26,7 @@ from lightning_timing.parts import Part, warn_that_off
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import MeasuredIteration, RecorderSettings
+from lightning_timing.recording import MeasuredIteration, RecorderSettings, is_whole_number
 from lightning_timing.stopwatch import STOPWATCH, Stopwatch
 
 
@@ -110,10 +110,12 @@ class StopwatchCallback(PhaseCallback):
         clock: Clock = monotonic_ns,
     ) -> None:
         super().__init__(enable=enable)
-        if num_warmup_iters < 0:
-            raise TimingError(f"num_warmup_iters takes a number from 0 on, got {num_warmup_iters!r}")
-        if print_every_n_iters is not None and print_every_n_iters < 1:
-            raise TimingError(f"print_every_n_iters takes a number from 1 on or None, got {print_every_n_iters!r}")
+        if not is_whole_number(num_warmup_iters, least=0):
+            raise TimingError(f"num_warmup_iters takes a whole number from 0 on, got {num_warmup_iters!r}")
+        if print_every_n_iters is not None and not is_whole_number(print_every_n_iters, least=1):
+            raise TimingError(
+                f"print_every_n_iters takes a whole number from 1 on or None, got {print_every_n_iters!r}"
+            )
         if device_time not in (None, "events", "sync", "off"):
             raise TimingError(f"device_time takes events, sync, off or None, got {device_time!r}")
         if on_misuse not in ("warn", "raise"):
@@ -204,7 +206,9 @@ class StopwatchCallback(PhaseCallback):
                 warn_that_off("a part of the Stopwatch", reason)
             if not running.printing.is_off:
                 with running.printing:
-                    report = f"{Stopwatch.render(figures)}Written to {running.files.folder}"
+                    report = Stopwatch.render(figures)
+                    if running.files.is_written:
+                        report += f"Written to {running.files.folder}"
                     if status != "completed":
                         running.print(report)
                     elif trainer.is_global_zero:
