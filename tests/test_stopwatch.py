@@ -381,6 +381,20 @@ def test_it_prints_every_so_many_counted_iterations(clock: FakeClock, capsys: py
     assert printed == [False, False, True, False, True, False]
 
 
+def test_what_a_print_takes_is_in_no_iteration(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stopwatch, "render", staticmethod(lambda figures: str(clock.advance(500 * MS))))
+    stopwatch = Stopwatch(num_warmup_iters=0, print_every_n_iters=1, clock=clock)
+    try:
+        for _ in range(3):
+            measure(stopwatch, clock, "a", 10)
+            stopwatch.finish_iter()
+        share = figures_of("a").share
+    finally:
+        stopwatch.reset()
+
+    assert share == 1.0
+
+
 def test_cpu_usage_is_measured_of_one_measurement_only(stopwatch: Stopwatch) -> None:
     stopwatch.set_cpu_usage_meas_name("a")
     stopwatch.set_cpu_usage_meas_name("a")

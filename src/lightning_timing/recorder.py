@@ -77,7 +77,7 @@ class Recorder:
         self._between = Ledger(clock, before_reading)
         self._deferred = None if device_timer is None else DeferredIterations(device_timer)
         self._misuse = Misuse(settings.on_misuse)
-        self._cpu_part = Part("CPU usage", strict=settings.on_misuse == "raise")
+        self._cpu_part = Part("CPU usage", strict=False)
         self.cpu = CpuChoice(clock)
         self.one_time = OneTimeMeasurements(self._ledger.read, self._misuse)
         self.user = UserMeasurements(
@@ -184,18 +184,22 @@ class Recorder:
         self._ledger.drop()
         self.stage.drop_current()
 
-    def finish_iteration(self) -> bool:
-        """Ends the iteration of a plain loop, where one follows the other. Returns whether it was counted.
+    def finish_iteration(self, when_counted: Callable[[], None]) -> None:
+        """Ends the iteration of a plain loop, where one follows the other.
 
         Does nothing where the callbacks say when an iteration ends.
+
+        Args:
+            when_counted: Called if it was counted, before the next one begins.
         """
         if self._phases_are_taken:
-            return False
+            return
         if not self._ledger.frames:
             self._ledger.begin(keep_intervals=False)
         try:
             self.close_iteration()
-            return self.count_iteration(IterationLabel(batch_idx=self.stage.iterations))
+            if self.count_iteration(IterationLabel(batch_idx=self.stage.iterations)):
+                when_counted()
         finally:
             self._ledger.begin(keep_intervals=False)
 
@@ -305,7 +309,7 @@ class Recorder:
         return measurement
 
     def choose_cpu_usage(self, name: str, by_default: bool = False) -> None:
-        """Has the CPU usage of a measurement, or of the whole iteration, metered.
+        """Has the CPU usage of a measurement, or of the whole iteration, metered. Without psutil there is a warning.
 
         Args:
             name: The measurement.
@@ -313,7 +317,6 @@ class Recorder:
 
         Raises:
             MisuseError: Another was chosen already, and misuse is to be raised.
-            ImportError: psutil is not installed, and misuse is to be raised.
         """
         if not self.cpu.may_be(name):
             taken = f"CPU usage is measured of {self.cpu.name!r} already, and of one measurement only"

@@ -256,8 +256,7 @@ class Stopwatch:
         if recorder is None or recorder.is_compiling():
             return
         try:
-            if recorder.finish_iteration():
-                self.print_if_due()
+            recorder.finish_iteration(self.print_if_due)
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             self._part.fail(error)
 
