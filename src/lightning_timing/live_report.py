@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import cache
 
 from lightning_timing.phases import SANITY_CHECK
 from lightning_timing.record import Figures
@@ -14,7 +15,8 @@ def live_report(figures: Figures) -> str:
 
     The sanity check is left out of what is printed, unless it is all there is.
 
-    Where rich is not installed there is a warning instead of a table: the figures are in `summary.json` all the same.
+    Where rich is not installed there is one warning instead of the tables: the figures are in `summary.json` all the
+    same.
     """
     try:
         from lightning_timing.reporting.text import render_summary
@@ -26,5 +28,10 @@ def live_report(figures: Figures) -> str:
             stages, figures.one_time, figures.cpu_usage, verdict, color=getattr(sys.stdout, "isatty", bool)()
         )
     except ImportError as error:
-        warnings.warn(f"lightning_timing: the report cannot be printed: {error} (pip install rich)", stacklevel=2)
+        _say_once(f"the report cannot be printed: {error} (pip install rich)")
         return ""
+
+
+@cache
+def _say_once(message: str) -> None:
+    warnings.warn(f"lightning_timing: {message}", stacklevel=3)
