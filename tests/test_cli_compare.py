@@ -214,3 +214,13 @@ def test_a_threshold_is_a_number(before: Path, threshold: str, capsys: pytest.Ca
         compare(before, before, "--fail-above", threshold)
     assert stopped.value.code == 2
     assert "a percentage such as 5%" in capsys.readouterr().err
+
+
+def test_the_interval_stays_on_a_narrow_terminal(
+    before: Path, after: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert compare(before, after) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "95 % interval verdict" in text
+    assert "columns left out at 80 characters: count before, count after (a wider terminal, --markdown" in text

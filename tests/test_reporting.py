@@ -225,7 +225,23 @@ def test_no_line_is_wider_than_asked_for_and_no_number_cut(width: int, color: bo
 
     assert max(map(cell_len, plain.splitlines())) <= width
     assert "number 5" in plain
-    assert plain.count("123.45 ms") == plain.count("number")
+    shown = plain.partition("columns left out")[0]
+    assert shown.count("123.45 ms") == shown.count("number ")
+
+
+def test_columns_left_out_are_named_below_their_table() -> None:
+    table = Table(
+        (Column("name", is_number=False), Column("much", importance=3), Column("little"), Column("less", importance=0)),
+        (("x", "1" * 20, "2" * 20, "3" * 20),),
+    )
+
+    assert render([table], width=60).endswith(
+        "columns left out at 60 characters: less (a wider terminal\nshows them)\n"
+    )
+    assert "columns left out at 40 characters: little, less (--json" in " ".join(
+        render([table], width=40, all_columns="--json").split()
+    )
+    assert "left out" not in render([table], width=100)
 
 
 def test_colors_are_for_terminals() -> None:

@@ -20,7 +20,7 @@ from lightning_timing.phases import ITERATION, STAGES
 from lightning_timing.record_reader import timing_folder
 from lightning_timing.reporting.comparison_table import comparison_blocks, comparison_json
 from lightning_timing.reporting.markdown import render_markdown
-from lightning_timing.reporting.text import render
+from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_times import RunTimes, read_times
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ def run(args: argparse.Namespace) -> int:
             raise BadInputError("--fail-above has nothing to judge: not measured both before and after")
     if args.json:
         sys.stdout.write(comparison_json(comparison, gate))
+    elif args.markdown:
+        sys.stdout.write(render_markdown(comparison_blocks(comparison, gate)))
     else:
         blocks = comparison_blocks(comparison, gate)
-        sys.stdout.write(render_markdown(blocks) if args.markdown else render(blocks, color=sys.stdout.isatty()))
+        sys.stdout.write(render(blocks, color=sys.stdout.isatty(), all_columns=WIDER_OR_OPTIONS))
     return 1 if gate is not None and gate.crossed else 0
 
 

@@ -19,7 +19,7 @@ from lightning_timing.record_reader import has_record
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.run import multirun_blocks, run_blocks
 from lightning_timing.reporting.run_json import multirun_json, run_json
-from lightning_timing.reporting.text import render
+from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_report import RunReport, read_report
 
 if TYPE_CHECKING:
@@ -74,4 +74,6 @@ def _only_stage(report: RunReport, stage: str | None) -> RunReport:
 
 
 def _rendered(blocks: list[Block], args: argparse.Namespace) -> str:
-    return render_markdown(blocks) if args.markdown else render(blocks, color=sys.stdout.isatty())
+    if args.markdown:
+        return render_markdown(blocks)
+    return render(blocks, color=sys.stdout.isatty(), all_columns=WIDER_OR_OPTIONS)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _DEFAULT_WIDTH: Final = 120
 _MIN_WIDTH: Final = 40
 _GAP: Final = "  "
+_WIDER: Final = "a wider terminal"
+
+WIDER_OR_OPTIONS: Final = f"{_WIDER}, --markdown or --json"
+"""What shows the columns that were left out, of a command that has these options."""
 
 
 def render_summary(
@@ -49,8 +53,18 @@ def render_summary(
     return render(summary_blocks(stages, one_time, cpu_usage, verdict, overhead), width=width, color=color)
 
 
-def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = False) -> str:
-    """A report as text, ending in a newline. Raises ImportError where rich is not installed."""
+def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = False, all_columns: str = _WIDER) -> str:
+    """A report as text, ending in a newline.
+
+    Args:
+        blocks: The report.
+        width: Characters a line; None for the terminal's width, or 120 where there is none.
+        color: For a terminal: colours and line-drawing characters. Else plain text.
+        all_columns: What shows all columns, to be named below a table that had to leave some out.
+
+    Raises:
+        ImportError: rich is not installed.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -67,7 +81,11 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
             if isinstance(block, Heading):
                 console.print(Text(("\n" if number else "") + block.text, style="bold"))
             elif isinstance(block, Table):
-                console.print(_rich_table(block, console.width - 2 * len(_GAP), color))
+                kept = _fitting_columns(block, console.width - 2 * len(_GAP))
+                console.print(_rich_table(block, kept, color))
+                if left_out := [column.header for n, column in enumerate(block.columns) if n not in kept]:
+                    note = f"columns left out at {console.width} characters: {', '.join(left_out)}"
+                    console.print(Text(f"{note} ({all_columns} shows them)"))
             else:
                 console.print(*map(Text, block.lines), sep="\n")
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
@@ -83,20 +101,19 @@ def _fitting_columns(table: Table, width: int) -> list[int]:
     ]
     for number, column in enumerate(table.columns):
         if not column.is_number:
-            widths[number] = min(widths[number], _MIN_WIDTH)  # long names may fold
+            widths[number] = min(widths[number], width // 3)  # long names may fold
     kept = list(range(len(table.columns)))
     while len(kept) > 2 and sum(widths[number] + len(_GAP) for number in kept) > width:
         kept.remove(min(kept[1:], key=lambda number: table.columns[number].importance))
     return kept
 
 
-def _rich_table(table: Table, width: int, color: bool) -> RichTable:
+def _rich_table(table: Table, kept: Iterable[int], color: bool) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     rich_table = RichTable(box=box.SIMPLE_HEAD if color else None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
-    kept = _fitting_columns(table, width)
     for number in kept:
         column = table.columns[number]
         rich_table.add_column(
