@@ -79,6 +79,7 @@ class ExportBuilder:
         domain_id: int = 1,
         event_type: int = 59,
         registered: bool = True,
+        batch_idx: int | None = None,
     ) -> None:
         """Adds a range, and on the way its domain and category."""
         thread = thread_id(pid, tid)
@@ -92,6 +93,7 @@ class ExportBuilder:
             globalTid=thread,
             domainId=domain_id,
             category=None if stage is None else self._category(pid, domain_id, thread, stage),
+            int64Value=batch_idx,
             **({"textId": self.string(name)} if registered else {"text": name}),
         )
 

@@ -114,9 +114,9 @@ def test_a_profiled_example_has_a_range_a_phase_and_the_stopwatch_agrees(
     assert (len(train[DATA_WAIT]), len(train[FIRST_DATA_WAIT])) == (199, 1)
     report = read_report(tmp_path / "run")
     assert report.stages[TRAIN].iterations == 190
-    found = {
-        name: agreement for (stage, name), agreement in agreements(process, report.stages).items() if stage == TRAIN
-    }
+    assert report.lead is not None
+    rows = report.lead.stages
+    found = {name: agreement for (stage, name), agreement in agreements(process, rows).items() if stage == TRAIN}
     assert {*ONCE_AN_ITERATION, DATA_WAIT} <= set(found)
     assert {name: agreement for name, agreement in found.items() if not agreement.agrees} == {}
 

@@ -4,16 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from nsys_exports import ExportBuilder
-from records import MS, end, header, phases, rows, summary_of, write_lines, write_summary
+from records import MS, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
 
 from lightning_timing.cli.main import main
 from lightning_timing.nsys_agreement import Agreement, agreements
 from lightning_timing.nsys_export import read_export
-from lightning_timing.record import MeasurementSummary, StageSummary
+from lightning_timing.record_series import SeriesBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from lightning_timing.record_series import StageSeries
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +28,12 @@ def export_path(tmp_path: Path) -> Path:
     return tmp_path / "export.sqlite"
 
 
-def training(path: Path, forwards: Sequence[float], *, pid: int = 4242) -> Path:
+def training(path: Path, forwards: Sequence[float], *, first_batch: int = 0, pid: int = 4242) -> Path:
     """An export of iterations of 10 ms with a `forward` of so many milliseconds each."""
     with ExportBuilder(path) as export:
         for number, forward in enumerate(forwards):
             start = 10_000 * number
-            export.range("iteration", start, start + 10_000, pid=pid, tid=pid)
+            export.range("iteration", start, start + 10_000, pid=pid, tid=pid, batch_idx=first_batch + number)
             export.range("forward", start + 100, start + 100 + 1000 * forward, pid=pid, tid=pid)
     return path
 
@@ -113,8 +115,8 @@ def test_the_process_is_the_one_that_wrote_the_record(
     run_dir = recorded(tmp_path / "run", [4.0] * 5)
     with ExportBuilder(export_path) as export:
         for pid, forward in ((4241, 7000), (4242, 4000)):
-            for start in range(0, 50_000, 10_000):
-                export.range("iteration", start, start + 10_000, pid=pid)
+            for number, start in enumerate(range(0, 50_000, 10_000)):
+                export.range("iteration", start, start + 10_000, pid=pid, batch_idx=number)
                 export.range("forward", start, start + forward, pid=pid)
 
     assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 0
@@ -139,7 +141,7 @@ def test_an_export_with_nothing_that_was_measured(
         export.range("mine", 0, 10)
 
     assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 2
-    assert "has no range that was measured in" in capsys.readouterr().err
+    assert "has no 5 successive iterations" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["nothing.sqlite"], [__file__], [__file__, "--run", "nowhere"]])
@@ -163,103 +165,151 @@ def test_names_cannot_break_the_table(export_path: Path, capsys: pytest.CaptureF
     assert len(out) < 2000
 
 
-def measured(p50_ms: float, count: int) -> MeasurementSummary:
-    nothing = dict.fromkeys(
-        ["total_s", "mean_s", "per_iteration_s", "std_s", "min_s", "max_s", "p95_s", "p99_s", "share"]
-    )
-    return MeasurementSummary(parent=None, count=count, p50_s=p50_ms / 1e3, **nothing)
+def measured(batches: Sequence[int], first_wait_ms: float | None = None, **ms: float | Sequence[float]) -> StageSeries:
+    """Rows of iterations of 10 ms, one after the other, with these batches and so many milliseconds of each name."""
+    series = SeriesBuilder()
+    for place, batch_idx in enumerate(batches):
+        of_row = {name: each if isinstance(each, float) else each[place] for name, each in ms.items()}
+        ns = {"iteration": 10 * MS, **{name.replace("__", "/"): round(each * MS) for name, each in of_row.items()}}
+        series.append(row(batch_idx, ns, start_ns=10 * MS * place))
+        if first_wait_ms is not None:
+            series.append_outside(outside("first_data_wait", round(first_wait_ms * MS), start_ns=10 * MS * place))
+    return series.build()
+
+
+def compared(path: Path, rows: StageSeries) -> dict[str, Agreement]:
+    """How the only process of an export agrees with the rows of `train`, by name."""
+    (process,) = read_export(path)
+    return {name: agreement for (_, name), agreement in agreements(process, {"train": rows}).items()}
 
 
 def test_warm_up_is_left_out_of_a_profile_of_the_whole_run(export_path: Path) -> None:
     training(export_path, [9.0] * 7 + [4.0] * 5)
-    stages = {"train": StageSummary(iterations=5, warmup_iterations=7, measurements={"forward": measured(4.0, 5)})}
-    (process,) = read_export(export_path)
 
-    assert agreements(process, stages)["train", "forward"].nsys_s == pytest.approx(0.004)
+    assert compared(export_path, measured(range(7, 12), forward=4.0))["forward"] == Agreement(0.004, 0.004, 5)
 
 
-def test_a_profile_of_a_window_is_compared_whole(export_path: Path) -> None:
-    training(export_path, [5.0, 5.0, 4.0, 3.0, 3.0])
-    stages = {"train": StageSummary(iterations=90, warmup_iterations=10, measurements={"forward": measured(4.0, 90)})}
-    (process,) = read_export(export_path)
+def test_a_window_is_compared_with_its_own_iterations_and_not_with_the_rest_of_the_run(
+    tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forwards = [8.0] * 40 + [3.0] * 10 + [8.0] * 40
+    run_dir = recorded(tmp_path / "run", forwards)
+    training(export_path, forwards[40:50], first_batch=40)
 
-    assert agreements(process, stages)["train", "forward"].nsys_s == pytest.approx(0.004)
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 0
+    out = capsys.readouterr().out
+    assert table(out)["forward"][-3:] == ["3.00 ms", "3.00 ms", "0 s"]
+    assert "those that both have: 10 iterations of train." in out
+
+
+def test_a_window_that_begins_in_the_warm_up_is_compared_from_its_end_on(export_path: Path) -> None:
+    training(export_path, [9.0] * 4 + [3.0] * 6, first_batch=6)
+    rows = measured(range(10, 40), forward=[3.0] * 6 + [7.0] * 24)
+
+    assert compared(export_path, rows)["forward"] == Agreement(0.003, 0.003, 6)
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_epochs_repeat_the_indices_and_the_starts_tell_them_apart(export_path: Path, epoch: int) -> None:
+    starts_ms = [place * 10 + (place * place) // 7 for place in range(60)]
+    forwards = [2.0 + place // 20 for place in range(60)]
+    series = SeriesBuilder()
+    for place, (start_ms, forward) in enumerate(zip(starts_ms, forwards, strict=True)):
+        ns = {"iteration": 10 * MS, "forward": round(forward * MS)}
+        series.append(row(place % 20, ns, start_ns=start_ms * MS, epoch=place // 20))
+    with ExportBuilder(export_path) as export:
+        for place in range(20 * epoch + 5, 20 * epoch + 15):
+            start = 1000 * (starts_ms[place] - starts_ms[20 * epoch])
+            export.range("iteration", start, start + 10_000, batch_idx=place % 20)
+            export.range("forward", start, start + 1000 * forwards[place])
+
+    assert compared(export_path, series.build())["forward"] == Agreement(2e-3 + epoch / 1e3, 2e-3 + epoch / 1e3, 10)
+
+
+def test_another_trainings_run_is_refused(
+    tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded(tmp_path / "run", [4.0] * 20)
+    training(export_path, [4.0] * 10, first_batch=40)
+
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "it is of another training, or of the warm-up" in captured.err
+    assert captured.err.count("\n") == 1
 
 
 def test_a_phase_counts_without_the_phases_inside_it_and_a_users_range_with_them(export_path: Path) -> None:
-    names = ("iteration", "backward", "callbacks/Hook", "mine", "checkpoint")
     with ExportBuilder(export_path) as export:
-        for start in range(0, 50_000, 10_000):
-            export.range("iteration", start, start + 10_000)
+        for number, start in enumerate(range(0, 50_000, 10_000)):
+            export.range("iteration", start, start + 10_000, batch_idx=number)
             export.range("backward", start, start + 5_000)
             export.range("callbacks/Hook", start + 1_000, start + 2_000)
             export.range("mine", start + 6_000, start + 9_000)
             export.range("checkpoint", start + 7_000, start + 8_000)
-    stages = {"train": StageSummary(5, 0, {name: measured(1.0, 5) for name in names})}
-    (process,) = read_export(export_path)
+    rows = measured(range(5), backward=1.0, callbacks__Hook=1.0, mine=1.0, checkpoint=1.0)
 
-    found = {name: round(agreement.nsys_s * 1e3) for (_, name), agreement in agreements(process, stages).items()}
+    found = {name: round(agreement.nsys_s * 1e3) for name, agreement in compared(export_path, rows).items()}
     assert found == {"iteration": 10, "backward": 4, "callbacks/Hook": 1, "mine": 3, "checkpoint": 1}
 
 
-def test_several_ranges_are_added_up_where_the_stopwatch_has_one_sample_an_iteration(export_path: Path) -> None:
+def test_several_ranges_in_an_iteration_are_added_up_as_its_row_has_them(export_path: Path) -> None:
     with ExportBuilder(export_path) as export:
-        for start in range(0, 50_000, 10_000):
-            export.range("iteration", start, start + 10_000)
+        for number, start in enumerate(range(0, 50_000, 10_000)):
+            export.range("iteration", start, start + 10_000, batch_idx=number)
             for inside in (start + 1_000, start + 3_000):
                 export.range("optimizer_step", inside, inside + 1_000)
                 export.range("matcher", inside + 1_000, inside + 1_500)
-    stages = {"train": StageSummary(5, 0, {"optimizer_step": measured(2.0, 5), "matcher": measured(0.5, 10)})}
-    (process,) = read_export(export_path)
-    found = agreements(process, stages)
+    found = compared(export_path, measured(range(5), optimizer_step=2.0, matcher=1.0))
 
-    assert found["train", "optimizer_step"].nsys_s == pytest.approx(0.002)
-    assert found["train", "matcher"].nsys_s == pytest.approx(0.0005)
+    assert found["optimizer_step"] == Agreement(0.002, 0.002, 5)
+    assert found["matcher"] == Agreement(0.001, 0.001, 5)
 
 
 def test_what_lies_between_iterations_is_another_measurement_but_the_first_wait(export_path: Path) -> None:
     with ExportBuilder(export_path) as export:
-        for start in range(0, 50_000, 10_000):
+        for number, start in enumerate(range(0, 50_000, 10_000)):
             export.range("first_data_wait", start, start + 100)
             export.range("callbacks/Hook", start + 200, start + 900)
-            export.range("iteration", start + 1_000, start + 9_000)
+            export.range("iteration", start + 1_000, start + 9_000, batch_idx=number)
             export.range("callbacks/Hook", start + 2_000, start + 2_300)
-    names = ("first_data_wait", "callbacks/Hook")
-    stages = {"train": StageSummary(5, 0, {name: measured(1.0, 5) for name in names})}
-    (process,) = read_export(export_path)
+    rows = measured(range(5), first_wait_ms=1.0, callbacks__Hook=1.0)
 
-    found = {name: round(agreement.nsys_s * 1e6) for (_, name), agreement in agreements(process, stages).items()}
-    assert found == {"first_data_wait": 100, "callbacks/Hook": 300}
+    found = {name: round(agreement.nsys_s * 1e6) for name, agreement in compared(export_path, rows).items()}
+    assert found == {"first_data_wait": 100, "callbacks/Hook": 300, "iteration": 8_000}
+
+
+def test_first_waits_are_compared_only_where_both_have_all(export_path: Path) -> None:
+    with ExportBuilder(export_path) as export:
+        for number, start in enumerate(range(0, 60_000, 10_000)):
+            export.range("first_data_wait", start, start + 100)
+            export.range("iteration", start + 1_000, start + 9_000, batch_idx=number)
+
+    assert set(compared(export_path, measured(range(7), first_wait_ms=1.0))) == {"iteration"}
 
 
 def test_what_one_of_them_has_not_measured_is_not_compared(export_path: Path) -> None:
     training(export_path, [4.0] * 5)
-    never = MeasurementSummary(None, 0, None, None, None, None, None, None, None, None, None, None)
-    stages = {
-        "train": StageSummary(5, 0, {"forward": never, "backward": measured(1.0, 5)}),
-        "test": StageSummary(5, 0, {"forward": measured(1.0, 5)}),
-    }
     (process,) = read_export(export_path)
+    rows = {"train": measured(range(5), backward=1.0), "test": measured(range(5), forward=1.0)}
 
-    assert agreements(process, stages) == {}
+    assert set(agreements(process, rows)) == {("train", "iteration")}
 
 
 def test_too_few_samples_are_not_judged_by(export_path: Path) -> None:
     training(export_path, [4.0] * 4)
-    (process,) = read_export(export_path)
 
-    assert agreements(process, {"train": StageSummary(4, 0, {"forward": measured(9.0, 4)})}) == {}
-    assert agreements(process, {"train": StageSummary(90, 0, {"forward": measured(9.0, 90)})}) == {}
+    assert compared(export_path, measured(range(4), forward=9.0)) == {}
+    assert compared(export_path, measured(range(90), forward=9.0)) == {}
 
 
 def test_logging_is_not_compared(export_path: Path) -> None:
     with ExportBuilder(export_path) as export:
-        for start in range(0, 50_000, 10_000):
-            export.range("iteration", start, start + 9_000)
+        for number, start in enumerate(range(0, 50_000, 10_000)):
+            export.range("iteration", start, start + 9_000, batch_idx=number)
             export.range("logging", start + 100, start + 200)
-    (process,) = read_export(export_path)
 
-    assert agreements(process, {"train": StageSummary(5, 0, {"logging": measured(9.0, 5)})}) == {}
+    assert set(compared(export_path, measured(range(5), logging=9.0))) == {"iteration"}
 
 
 @pytest.mark.parametrize(
@@ -269,4 +319,4 @@ def test_logging_is_not_compared(export_path: Path) -> None:
 def test_the_tolerance_is_50_us_or_2_percent_whichever_is_more(
     nsys_us: float, stopwatch_us: float, *, agrees: bool
 ) -> None:
-    assert Agreement(nsys_us / 1e6, stopwatch_us / 1e6).agrees is agrees
+    assert Agreement(nsys_us / 1e6, stopwatch_us / 1e6, 5).agrees is agrees

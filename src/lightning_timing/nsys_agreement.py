@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from lightning_timing.nsys_export import OUTSIDE, RangeSeries, is_phase
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, LOGGING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from lightning_timing.nsys_export import ExportedProcess
-    from lightning_timing.record import StageSummary
+    from lightning_timing.record_series import FloatArray, IntArray, StageSeries
 
 TOLERANCE_S: Final = 50e-6
 """A difference of the medians that is no disagreement, in seconds."""
@@ -26,15 +26,17 @@ MIN_SAMPLES: Final = 5
 
 @dataclass(frozen=True)
 class Agreement:
-    """One measurement, by both.
+    """One measurement, by both, over the same samples.
 
     Attributes:
-        nsys_s: The median by the profile, in seconds, over the iterations that the Stopwatch measured too.
+        nsys_s: The median by the profile, in seconds.
         stopwatch_s: The median by the Stopwatch, in seconds.
+        samples: How many samples each median is of: iterations, or first waits for data.
     """
 
     nsys_s: float
     stopwatch_s: float
+    samples: int
 
     @property
     def difference_s(self) -> float:
@@ -47,42 +49,94 @@ class Agreement:
         return abs(self.difference_s) <= max(TOLERANCE_S, TOLERANCE_SHARE * self.stopwatch_s)
 
 
-def agreements(process: ExportedProcess, stages: Mapping[str, StageSummary]) -> dict[tuple[str, str], Agreement]:
-    """Compares, by stage and name, what both have measured in iterations, and the first wait for data.
+def agreements(process: ExportedProcess, rows: Mapping[str, StageSeries]) -> dict[tuple[str, str], Agreement]:
+    """Compares, by stage and name, what both have measured in the same iterations, and the first wait for data.
 
-    A profile of the whole run holds the warm-up too; it is left out then. A phase counts without the phases inside it,
-    as the Stopwatch has it. Where that has one sample an iteration, several ranges in one iteration are added up.
-    `logging` is not compared: the Stopwatch has it begin with the work before the logger's call, where no range is.
+    A profile may hold a part of the run, and the warm-up, of which there are no rows: what both have is found by the
+    batches' indices. A phase counts without the phases inside it, as the Stopwatch has it; several ranges in one
+    iteration are added up, as rows have them. `logging` is not compared: the Stopwatch has it begin with the work
+    before the logger's call, where no range is.
 
     Args:
         process: The ranges.
-        stages: The Stopwatch's figures.
+        rows: The Stopwatch's rows, by stage.
+
+    Returns:
+        The agreements; none for a stage of which the two do not have `MIN_SAMPLES` successive iterations in common.
     """
     found = {}
-    for stage, figures in stages.items():
+    for stage, measured in rows.items():
         ranges = process.stages.get(stage, {})
-        first = max(process.iteration_count(stage) - figures.iterations, 0)
+        shift = _alignment(ranges[ITERATION], measured) if ITERATION in ranges else None
+        if shift is None:
+            continue
         for name, series in ranges.items():
-            measured = figures.measurements.get(name)
-            if measured is None or measured.p50_s is None or measured.count < MIN_SAMPLES or name == LOGGING:
+            if name == FIRST_DATA_WAIT and name in measured.outside:
+                by_nsys, by_stopwatch = _first_waits(series), measured.outside[name]
+                both = np.full(len(by_nsys), len(by_nsys) == len(by_stopwatch))
+            elif name in measured.ns and name != LOGGING:
+                by_nsys, by_stopwatch = _sums(name, series, shift, len(measured)), measured.ns[name]
+                both = ~np.isnan(by_nsys) & ~np.isnan(by_stopwatch)
+            else:
                 continue
-            samples = _samples(name, series, first, by_iteration=measured.count == figures.iterations)
-            if len(samples) >= MIN_SAMPLES:
-                found[stage, name] = Agreement(median(samples) / 1e9, measured.p50_s)
+            samples = int(both.sum())
+            if samples >= MIN_SAMPLES:
+                found[stage, name] = Agreement(_median_s(by_nsys[both]), _median_s(by_stopwatch[both]), samples)
     return found
 
 
-def _samples(name: str, series: RangeSeries, first: int, by_iteration: bool) -> list[int]:
-    """The durations to compare, in nanoseconds, of the iterations from `first` on."""
-    durations: array[int] = series.own_ns if is_phase(name) and name != ITERATION else series.host_ns
-    if name == FIRST_DATA_WAIT:
-        return [ns for n, ns in zip(series.iterations, durations, strict=True) if n == OUTSIDE]
-    counted = [(n, ns) for n, ns in zip(series.iterations, durations, strict=True) if n >= first and n != OUTSIDE]
-    return list(_sums(counted).values()) if by_iteration else [ns for _, ns in counted]
+def _alignment(iterations: RangeSeries, rows: StageSeries) -> int | None:
+    """Which iteration of the profile the first row is of; below zero where that was before the profile.
+
+    Epochs repeat the indices of batches. Of several places that fit, the right one is where the two clocks stay
+    equally far apart from iteration to iteration.
+
+    Returns:
+        The number; None where nowhere `MIN_SAMPLES` iterations fit.
+    """
+    profiled, recorded = np.asarray(iterations.batch_idx), rows.batch_idx
+    starts_ns = np.asarray(iterations.start_ns)
+    places = []
+    for shift in _places_of_equal_ends(profiled, recorded):
+        first, last = max(shift, 0), min(shift + len(recorded), len(profiled))
+        of_rows = slice(first - shift, last - shift)
+        if last - first >= MIN_SAMPLES and np.array_equal(profiled[first:last], recorded[of_rows]):
+            apart_ns = rows.start_ns[of_rows] - starts_ns[first:last]
+            places.append((_deviation(apart_ns), first - last, shift))
+    return min(places)[-1] if places else None
 
 
-def _sums(counted: Iterable[tuple[int, int]]) -> dict[int, int]:
-    sums: dict[int, int] = {}
-    for iteration, ns in counted:
-        sums[iteration] = sums.get(iteration, 0) + ns
+def _places_of_equal_ends(profiled: IntArray, recorded: IntArray) -> list[int]:
+    """The places where the first iteration that both would have is of the same batch: few, unlike all places."""
+    if not len(profiled) or not len(recorded):
+        return []
+    rows_first = np.flatnonzero(profiled == recorded[0])
+    profile_first = -np.flatnonzero(recorded == profiled[0])
+    return sorted({*rows_first.tolist(), *profile_first.tolist()})
+
+
+def _deviation(values: IntArray) -> float:
+    """The median distance from the median, which a few outliers do not move."""
+    return float(np.median(np.abs(values - np.median(values))))
+
+
+def _first_waits(series: RangeSeries) -> FloatArray:
+    own_ns: FloatArray = np.asarray(series.own_ns, dtype=np.float64)
+    waits: FloatArray = own_ns[np.asarray(series.iterations) == OUTSIDE]
+    return waits
+
+
+def _median_s(ns: FloatArray) -> float:
+    return float(np.median(ns)) / 1e9
+
+
+def _sums(name: str, series: RangeSeries, shift: int, num_rows: int) -> FloatArray:
+    """What the ranges of a name took in the iteration of each row, in nanoseconds; NaN where there is none."""
+    durations = np.asarray(series.own_ns if is_phase(name) and name != ITERATION else series.host_ns)
+    numbers = np.asarray(series.iterations)
+    row_of_range = numbers - shift
+    has_row = (numbers != OUTSIDE) & (row_of_range >= 0) & (row_of_range < num_rows)
+    sums = np.full(num_rows, np.nan)
+    sums[row_of_range[has_row]] = 0
+    np.add.at(sums, row_of_range[has_row], durations[has_row])
     return sums

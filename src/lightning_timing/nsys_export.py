@@ -31,25 +31,32 @@ MAX_DEPTH: Final = 200
 OUTSIDE: Final = -1
 """Stands for the number of the iteration of a range that is in none."""
 
+NO_BATCH: Final = -1
+"""Stands for the batch index of a range that has none."""
+
 
 class RangeSeries:
     """All ranges of one name in one stage of one process.
 
     Attributes:
+        start_ns: When each opened, in nanoseconds.
         host_ns: How long each lasted, in nanoseconds.
         own_ns: The same without the phases inside it, which is what the Stopwatch measures of a phase.
         iterations: Which iteration of the stage each lies in, from 0, or `OUTSIDE`.
+        batch_idx: The index of the batch of each, its payload, or `NO_BATCH`.
         gpu_count: How many of them launched work on a GPU.
         gpu_ns: Sum over those: from the start of the first to the end of the last work that it launched.
         gpu_busy_ns: Sum over those: how long any of that work ran.
     """
 
-    __slots__ = ("gpu_busy_ns", "gpu_count", "gpu_ns", "host_ns", "iterations", "own_ns")
+    __slots__ = ("batch_idx", "gpu_busy_ns", "gpu_count", "gpu_ns", "host_ns", "iterations", "own_ns", "start_ns")
 
     def __init__(self) -> None:
+        self.start_ns = array("q")
         self.host_ns = array("q")
         self.own_ns = array("q")
         self.iterations = array("q")
+        self.batch_idx = array("q")
         self.gpu_count = 0
         self.gpu_ns = 0
         self.gpu_busy_ns = 0
@@ -221,9 +228,11 @@ class _ThreadReading:
         row = closed.row
         host_ns = end_ns - row.start_ns
         series = self._process.series(row.category, row.name)
+        series.start_ns.append(row.start_ns)
         series.host_ns.append(host_ns)
         series.own_ns.append(max(host_ns - closed.inner_ns, 0))
         series.iterations.append(closed.iteration)
+        series.batch_idx.append(NO_BATCH if row.payload is None else row.payload)
         busy = list(_union(closed.work))
         if busy:
             series.gpu_count += 1

@@ -21,7 +21,7 @@ _GPU_TABLES: Final = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", 
 _CATEGORY, _PUSH_POP, _START_END, _DOMAIN_CREATE = 33, 59, 60, 75
 """Values of `eventType`."""
 
-_OPTIONAL: Final = ("category", "text", "textId")
+_OPTIONAL: Final = ("category", "int64Value", "text", "textId")
 """Columns of the NVTX events that an export may lack."""
 
 _THREAD_BITS: Final = 24
@@ -41,6 +41,7 @@ class RangeRow(NamedTuple):
         nests: Whether it was pushed, and so belongs to its thread; otherwise it was started, and belongs to none.
         name: Its name.
         category: Its category; None if it has none.
+        payload: Its payload, a whole number; None if it has none.
     """
 
     start_ns: int
@@ -49,6 +50,7 @@ class RangeRow(NamedTuple):
     nests: bool
     name: str
     category: str | None
+    payload: int | None
 
 
 class DeviceWork(NamedTuple):
@@ -103,14 +105,16 @@ class NsysTables:
         }
         rows = self._nvtx(
             f"eventType IN ({_PUSH_POP}, {_START_END}) ORDER BY globalTid, start, end IS NOT NULL, end DESC",
-            ("globalTid", "domainId", "eventType", "start", "end", "category"),
+            ("globalTid", "domainId", "eventType", "start", "end", "category", "int64Value"),
         )
-        for name, thread, number, event_type, start, end, category in rows:
+        for name, thread, number, event_type, start, end, category, value in rows:
             key = process_of(thread), number
             if key in domains:
                 start_ns, end_ns = self._interval(start, start if end is None else end)
                 stage = categories.get((*key, category))
-                yield RangeRow(start_ns, None if end is None else end_ns, thread, event_type == _PUSH_POP, name, stage)
+                closed_ns = None if end is None else end_ns
+                payload = value if isinstance(value, int) else None
+                yield RangeRow(start_ns, closed_ns, thread, event_type == _PUSH_POP, name, stage, payload)
 
     def device_work(self) -> dict[int, list[DeviceWork]]:
         """What ran on devices, by the globalTid of the thread that launched it, in the order of the calls."""

@@ -1,8 +1,8 @@
 """Show the phases in an export of Nsight Systems, stage by stage.
 
 Their number, their time on the host, the time of the GPU work that they launched, how much of that time the GPU was
-busy, and the share of it in which it was idle. With --run the figures of the Stopwatch, for the same run, stand beside
-them; the exit code is 1 where a median differs by more than 50 us and 2 %. An export is made by
+busy, and the share of it in which it was idle. With --run the figures of the Stopwatch, for the same iterations of the
+same run, stand beside them; the exit code is 1 where a median differs by more than 50 us and 2 %. An export is made by
 nsys profile --trace=cuda,nvtx --export=sqlite, or from a report by nsys export --type=sqlite.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_timing.errors import BadInputError
-from lightning_timing.nsys_agreement import agreements
+from lightning_timing.nsys_agreement import MIN_SAMPLES, agreements
 from lightning_timing.nsys_export import ExportedProcess, read_export
 from lightning_timing.reporting.nsys_table import nsys_blocks
 from lightning_timing.reporting.text import render
@@ -44,9 +44,13 @@ def run(args: argparse.Namespace) -> int:
     report = None if args.run is None else read_report(args.run)
     processes = read_export(args.export)
     compared = None if report is None else _process_of(report, processes)
-    found = {} if report is None or compared is None else agreements(compared, report.stages)
+    rows = {} if report is None or report.lead is None else report.lead.stages
+    found = {} if compared is None else agreements(compared, rows)
     if report is not None and not found:
-        raise BadInputError(f"{args.export}: has no range that was measured in {report.path} too")
+        raise BadInputError(
+            f"{args.export}: has no {MIN_SAMPLES} successive iterations, by the index of the batch, that have rows in "
+            f"{report.path} too: it is of another training, or of the warm-up"
+        )
     sys.stdout.write(render(nsys_blocks(processes, compared, found), color=sys.stdout.isatty()))
     return 0 if all(agreement.agrees for agreement in found.values()) else 1
 

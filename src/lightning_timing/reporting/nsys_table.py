@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.phases import STAGES, place_in_loop
+from lightning_timing.phases import ITERATION, STAGES, place_in_loop
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
 
@@ -33,10 +33,6 @@ _GPU_NOTE: Final = (
     "GPU projected: from the first to the last GPU work that a range launched, summed over its ranges; busy: how much "
     "of that time any of it ran; idle: the rest."
 )
-_AGREEMENT_NOTE: Final = (
-    "nsys p50: over the iterations that the Stopwatch measured, a phase without the phases inside it, as the Stopwatch "
-    "counts."
-)
 _DISAGREES: Final = "DISAGREES"
 
 
@@ -63,7 +59,7 @@ def nsys_blocks(
             blocks.append(Lines((f"left out because they had not closed: {plural(process.left_open, 'range')}",)))
     notes = [_GPU_NOTE] if any(_has_gpu(ranges) for process in processes for ranges in process.stages.values()) else []
     if agreements:
-        notes += [_AGREEMENT_NOTE, _verdict(agreements)]
+        notes += [_agreement_note(agreements), _verdict(agreements)]
     return [*blocks, Lines(tuple(notes))] if notes else blocks
 
 
@@ -114,6 +110,18 @@ def _agreement_cells(agreement: Agreement | None) -> tuple[str, ...]:
     sign = "+" if difference > 0 else ""
     verdict = "" if agreement.agrees else _DISAGREES
     return (seconds(agreement.nsys_s), seconds(agreement.stopwatch_s), f"{sign}{seconds(difference)}", verdict)
+
+
+def _agreement_note(agreements: Mapping[tuple[str, str], Agreement]) -> str:
+    compared = [
+        f"{plural(agreement.samples, 'iteration')} of {printable(stage)}"
+        for (stage, name), agreement in agreements.items()
+        if name == ITERATION
+    ]
+    return (
+        f"nsys p50 and Stopwatch p50: both over the same iterations, those that both have: {', '.join(compared)}. Per "
+        "iteration, and a phase without the phases inside it, as the Stopwatch counts."
+    )
 
 
 def _verdict(agreements: Mapping[tuple[str, str], Agreement]) -> str:
