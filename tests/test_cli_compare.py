@@ -223,4 +223,4 @@ def test_the_interval_stays_on_a_narrow_terminal(
     assert compare(before, after) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "95 % interval verdict" in text
-    assert "columns left out at 80 characters: count before, count after (a wider terminal, --markdown" in text
+    assert "columns left out at 80 characters: after, count before, count after (a wider" in text

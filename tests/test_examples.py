@@ -155,5 +155,5 @@ def test_the_plain_loop_prints_what_it_measured(tmp_path: Path) -> None:
 
 def test_the_minimal_example_prints_a_report(tmp_path: Path) -> None:
     printed = run_example("minimal.py", folder=tmp_path)
-    assert "train: 161 iterations (warm-up: 10 more)" in printed  # 3 epochs of 57 batches
+    assert "train: 161 iterations (10 of warm-up not counted)" in printed  # 3 epochs of 57 batches
     assert read_summary(tmp_path / "lightning_logs" / "version_0")["status"] == "completed"

@@ -109,7 +109,7 @@ def test_text(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
 
     assert text.startswith(f"{run_dir}/timing\nstatus: completed; figures of rank 0 of 1\n")
-    assert "train: 20 iterations (warm-up: 10 more), 100.0 iterations/s, 3,200 samples/s\n" in text
+    assert "train: 20 iterations (10 of warm-up not counted), 100.0 iterations/s, 3,200 samples/s\n" in text
     assert "verdict: input-bound: data_wait takes 20 % of the iterations' time\n" in text
     assert REBUILT not in text
 
@@ -127,7 +127,7 @@ def test_markdown(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(run_dir, "--markdown") == 0
     text = capsys.readouterr().out
 
-    assert "### train: 20 iterations (warm-up: 10 more), 100.0 iterations/s, 3,200 samples/s\n" in text
+    assert "### train: 20 iterations (10 of warm-up not counted), 100.0 iterations/s, 3,200 samples/s\n" in text
     assert "| &emsp;data\\_wait | 20.0 % | 2.00 ms |" in text
 
 

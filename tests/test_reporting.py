@@ -150,13 +150,13 @@ def test_a_summary_as_text() -> None:
     )
 
     assert lines_of(text) == [
-        *lines_of("train: 100 iterations (warm-up: 10 more), 100.0 iterations/s, 3,200 samples/s"),
+        *lines_of("train: 100 iterations (10 of warm-up not counted), 100.0 iterations/s, 3,200 samples/s"),
         ["measurement", "share", "per", "iteration", "mean", "p50", "p95", "p99", "max", "count"],
         *lines_of("iteration 100.0 % 10.0 ms 10.0 ms 10.0 ms 10.0 ms 10.0 ms 10.0 ms 100"),
         *lines_of("data_wait  42.0 % 4.20 ms 4.20 ms 4.20 ms 4.20 ms 4.20 ms 4.20 ms 100"),
         *lines_of("forward    58.0 % 5.80 ms 5.80 ms 5.80 ms 5.80 ms 5.80 ms 5.80 ms 100"),
         *lines_of("matcher    30.0 % 3.00 ms 1.50 ms 3.00 ms 3.00 ms 3.00 ms 3.00 ms 200"),
-        *lines_of("not measured (warm-up only): unseen"),
+        *lines_of("not measured (no interval after warm-up): unseen"),
         *lines_of(
             'Host time. "mean" to "max" are per interval; '
             '"per iteration" is the total over all iterations, by their number.'
@@ -192,9 +192,18 @@ def test_what_is_unknown_is_a_dash_or_left_out() -> None:
         width=120,
     )
 
-    assert "train: 0 iterations (warm-up: 3 more)\n" in text
+    assert "train: 0 iterations (3 of warm-up not counted)\n" in text
     assert lines_of(text)[2][:2] == ["first_data_wait", "-"]
     assert "CPU during iteration: unknown\n" in text
+
+
+def test_a_stage_that_is_all_warm_up_says_what_to_set() -> None:
+    hint = "all were warm-up: set num_warmup_iters lower\n"
+
+    assert hint in render_summary({"train": StageSummary(0, 3, {})}, {})
+    assert hint not in render_summary({"train": StageSummary(0, 0, {})}, {})
+    assert hint not in render_summary({"train": StageSummary(1, 3, {})}, {})
+    assert hint not in render_summary({"sanity_check": StageSummary(0, 2, {})}, {})  # it is never longer
 
 
 def test_device_columns_are_there_where_device_time_is_known() -> None:

@@ -140,7 +140,7 @@ def test_a_name_seen_only_in_warm_up_is_reported_as_not_measured(
         stopwatch.reset()
 
     assert (early.count, early.mean_s, early.total_s, early.share) == (0, None, None, None)
-    assert "not measured (warm-up only): early" in capsys.readouterr().out
+    assert "not measured (no interval after warm-up): early" in capsys.readouterr().out
 
 
 def test_an_interval_that_straddles_the_end_of_warm_up_is_dropped(clock: FakeClock) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
+from lightning_timing.reporting.summary import UNMEASURED
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, seconds
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _CHANGE_COLUMNS: Final = (
 _ABSENT: Final[Mapping[AbsenceKind, str]] = {
     "missing": "only before",
     "new": "only after",
-    "unmeasured": "not measured (warm-up only)",
+    "unmeasured": UNMEASURED,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.phases import ITERATION, STAGES
+from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 HOST_TIME_NOTE: Final = (
     'Host time. "mean" to "max" are per interval; "per iteration" is the total over all iterations, by their number.'
 )
+UNMEASURED: Final = "not measured (no interval after warm-up)"
+"""Said of names that are known, but have no figure: seen in warm-up only, or dropped for misuse."""
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 _INDENT: Final = "  "
 _MAX_DEPTH_SHOWN: Final = 12
@@ -61,8 +63,8 @@ def summary_blocks(
     blocks: list[Block] = []
     for name, stage in sorted(stages.items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
         blocks += [Heading(_stage_title(name, stage)), stage_table(stage)]
-        if warm_up_only := [printable(name) for name, figures in stage.measurements.items() if figures.count == 0]:
-            blocks.append(Lines((f"not measured (warm-up only): {', '.join(warm_up_only)}",)))
+        if lines := _unmeasured_lines(name, stage):
+            blocks.append(Lines(lines))
     if blocks:
         with_device = any(m.device for stage in stages.values() for m in stage.measurements.values())
         blocks.append(Lines((HOST_TIME_NOTE, _DEVICE_NOTE) if with_device else (HOST_TIME_NOTE,)))
@@ -96,7 +98,8 @@ def _row(node: TreeNode, with_device: bool) -> tuple[str, ...]:
 
 
 def _stage_title(name: str, stage: StageSummary) -> str:
-    parts = [f"{printable(name)}: {plural(stage.iterations, 'iteration')} (warm-up: {stage.warmup_iterations:,} more)"]
+    iterations = plural(stage.iterations, "iteration")
+    parts = [f"{printable(name)}: {iterations} ({stage.warmup_iterations:,} of warm-up not counted)"]
     iteration = stage.measurements.get(ITERATION)
     if iteration is not None and iteration.total_s:
         parts.append(rate(stage.iterations, iteration.total_s, "iterations"))
@@ -107,6 +110,15 @@ def _stage_title(name: str, stage: StageSummary) -> str:
     if stage.skipped_batches:
         parts.append(f"{stage.skipped_batches:,} batches skipped")
     return ", ".join(parts)
+
+
+def _unmeasured_lines(name: str, stage: StageSummary) -> tuple[str, ...]:
+    lines = []
+    if unmeasured := [printable(name) for name, figures in stage.measurements.items() if figures.count == 0]:
+        lines.append(f"{UNMEASURED}: {', '.join(unmeasured)}")
+    if stage.warmup_iterations and not stage.iterations and name != SANITY_CHECK:  # which is short by design
+        lines.append("all were warm-up: set num_warmup_iters lower")
+    return tuple(lines)
 
 
 def _one_time_table(one_time: Mapping[str, float | None]) -> Table:
