@@ -26,6 +26,7 @@ from lightning_timing.presets import load_preset
 from lightning_timing.record_writer import RecordWriter
 
 LAST_BATCH = 3
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell is started with it ignored
 
 class Model(LightningModule):
     def __init__(self, ending):

@@ -216,7 +216,7 @@ def test_trial_fits_for_a_learning_rate_are_no_iterations(finder: type[LearningR
     others = callback(pl, "Counts", on_train_batch_end=count), finder(num_training_steps=4, update_attr=False)
     fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock), *others], max_epochs=2)
 
-    assert len(whole) >= 5  # Lightning 2.5 skips the first batch after a trial before the fit
+    assert whole[-3:] == [(1, 0), (1, 1), (1, 2)]  # Lightning 2.5 skips some batches after a trial before the fit
     assert batches_of(tmp_path) == whole
     assert costs_of(tmp_path) == [WHOLE] * len(whole)
     assert counts(tmp_path)["forward"] == len(whole)
