@@ -187,7 +187,7 @@ def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: p
         (["--before", "{before}"], "give two runs, or --before RUN... --after RUN..."),
         (["{before}", "{after}", "--measurement", "typo"], "no measurement 'typo' in any stage on either side"),
         (["{before}", "{after}", "--stage", "test"], "nothing was measured in test on either side"),
-        (["{before}", "{after}/missing"], "no record here"),
+        (["{before}", "{after}/missing"], "missing: no such folder"),
     ],
     ids=["one run", "three runs", "before alone", "unknown measurement", "unknown stage", "no record"],
 )

@@ -54,6 +54,14 @@ def test_rows_become_arrays(tmp_path: Path) -> None:
     assert dict(train.device_ns) == {}
 
 
+@pytest.mark.parametrize("name", ["summary.json", "rank0.jsonl"])
+def test_a_file_of_a_record_stands_for_its_folder(tmp_path: Path, name: str) -> None:
+    lines = [header(), *rows([phases(forward=MS)]), end()]
+    run_dir = write_summary(write_lines(tmp_path, lines), summary_of(lines))
+
+    assert load_run(run_dir / "timing" / name).path == run_dir / "timing"
+
+
 def test_the_timing_folder_itself_is_taken_too(tmp_path: Path) -> None:
     write_lines(tmp_path, [header(), end()])
 
@@ -380,12 +388,17 @@ def test_a_pipe_or_a_folder_under_a_records_name(tmp_path: Path) -> None:
     assert "rank1.jsonl: not a regular file" in message_of(run_dir)
 
 
-@pytest.mark.parametrize("name", ["nothing", "empty", "file"])
+@pytest.mark.parametrize("name", ["empty", "file"])
 def test_a_place_without_a_record(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_bytes(b"")
 
     assert "no record here" in message_of(tmp_path / name)
+
+
+def test_a_place_that_is_not_there(tmp_path: Path) -> None:
+    assert message_of(tmp_path / "nothing") == f"{tmp_path / 'nothing'}: no such folder"
+    assert message_of(tmp_path / "summary.json") == f"{tmp_path / 'summary.json'}: no such folder"
 
 
 def test_nothing_but_empty_files(tmp_path: Path) -> None:

@@ -308,6 +308,12 @@ def test_nothing_lies_outside_the_folder_asked_for(tmp_path: Path) -> None:
     assert set(tmp_path.rglob("*")) - before == {run_dir / "timing" / "trace.json"}
 
 
+def test_a_file_of_the_record_stands_for_its_folder(tmp_path: Path) -> None:
+    run_dir = write_lines(tmp_path / "run", [header(), *rows([phases(forward=10)])])
+    assert command.run(argparse.Namespace(run=run_dir / "timing" / "rank0.jsonl", output=None)) == 0
+    assert (run_dir / "timing" / "trace.json").exists()
+
+
 def test_a_link_in_the_place_of_the_trace_is_replaced_and_not_followed(tmp_path: Path) -> None:
     run_dir = write_lines(tmp_path / "run", [header(), *rows([phases(forward=10)])])
     precious = tmp_path / "precious"

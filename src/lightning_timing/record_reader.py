@@ -60,14 +60,17 @@ def load_run(path: Path | str) -> Run:
 
 
 def timing_folder(path: Path) -> Path:
-    """The folder that holds the record of the run in `path`.
+    """The folder that holds the record of the run in `path`, which may be a file of it too.
 
     Raises:
         BadInputError: There is no record there.
     """
-    for folder in (path / TIMING_FOLDER, path):
+    given = run_folder(path)
+    for folder in (given / TIMING_FOLDER, given):
         if _has_record(folder):
             return folder
+    if not path.exists():
+        raise BadInputError(f"{path}: no such folder")
     raise BadInputError(
         f"{path}: no record here: no {TIMING_FOLDER}/rank<N>.jsonl and no {TIMING_FOLDER}/{SUMMARY_NAME}"
     )
@@ -75,7 +78,14 @@ def timing_folder(path: Path) -> Path:
 
 def has_record(path: Path) -> bool:
     """Whether `timing_folder` finds a record."""
-    return _has_record(path / TIMING_FOLDER) or _has_record(path)
+    folder = run_folder(path)
+    return _has_record(folder / TIMING_FOLDER) or _has_record(folder)
+
+
+def run_folder(path: Path) -> Path:
+    """The folder that is meant by `path`: of a file of a record, the one that it lies in."""
+    is_of_record = path.name == SUMMARY_NAME or _RANK_FILE.fullmatch(path.name)
+    return path.parent if is_of_record and path.is_file() else path
 
 
 def _has_record(folder: Path) -> bool:

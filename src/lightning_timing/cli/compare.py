@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightning_timing.cli.one_run import one_run_folder
 from lightning_timing.comparison import Comparison, compare_runs
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, STAGES
-from lightning_timing.record_reader import timing_folder
 from lightning_timing.reporting.comparison_table import comparison_blocks, comparison_json
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
@@ -92,7 +92,7 @@ def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
 
 def _read(paths: Iterable[Path]) -> list[RunTimes]:
     """Reads the runs of a side; one that is named twice is still one run."""
-    folders = {timing_folder(path).resolve(): path for path in paths}
+    folders = {one_run_folder(path).resolve(): path for path in paths}
     return [read_times(path) for path in folders.values()]
 
 

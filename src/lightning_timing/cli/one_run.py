@@ -1,0 +1,28 @@
+"""Finds the record of a RUN for the commands that take one run, and no multirun."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.errors import BadInputError
+from lightning_timing.multirun import find_jobs
+from lightning_timing.record_reader import has_record, timing_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_JOBS_NAMED: Final = 3
+
+
+def one_run_folder(path: Path) -> Path:
+    """The folder that holds the record of the run in `path`.
+
+    Raises:
+        BadInputError: There is no record there, or those of several jobs.
+    """
+    if not has_record(path) and (jobs := find_jobs(path)):
+        more = f" and {len(jobs) - _JOBS_NAMED:,} more" if len(jobs) > _JOBS_NAMED else ""
+        raise BadInputError(
+            f"{path}: a multirun folder; give one of its jobs: {', '.join(map(str, jobs[:_JOBS_NAMED]))}{more}"
+        )
+    return timing_folder(path)
