@@ -140,7 +140,7 @@ def test_the_report_as_text(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
     lines = capsys.readouterr().out.splitlines()
 
     assert lines[0] == f"{sweep}: 4 jobs"
-    assert lines[1].split() == ["job", "speed", "iteration", "p95", "verdict", "status", "overrides"]
+    assert lines[1].split() == ["job", "speed", "iteration", "mean", "p95", "verdict", "status", "overrides"]
     assert lines[2].split() == [
         *("1", "3,200", "samples/s", "10.0", "ms", "10.0", "ms", "compute-bound", "completed", "model.width=1")
     ]

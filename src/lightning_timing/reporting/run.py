@@ -35,7 +35,7 @@ _RANK_COLUMNS: Final = (
 _JOB_COLUMNS: Final = (
     Column("job", is_number=False, importance=9),
     Column("speed", importance=8),
-    Column("iteration", importance=7),
+    Column("iteration mean", importance=7),
     Column("p95", importance=3),
     Column("verdict", is_number=False, importance=5),
     Column("status", is_number=False, importance=4),
