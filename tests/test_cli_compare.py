@@ -185,7 +185,10 @@ def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: p
         (["{before}"], "give two runs, or --before RUN... --after RUN..."),
         (["{before}", "{after}", "{after}"], "give two runs, or --before RUN... --after RUN..."),
         (["--before", "{before}"], "give two runs, or --before RUN... --after RUN..."),
-        (["{before}", "{after}", "--measurement", "typo"], "no measurement 'typo' in any stage on either side"),
+        (
+            ["{before}", "{after}", "--measurement", "typo"],
+            "no measurement 'typo' in any stage but sanity_check on either side",
+        ),
         (["{before}", "{after}", "--stage", "test"], "nothing was measured in test on either side"),
         (["{before}", "{after}/missing"], "missing: no such folder"),
     ],
@@ -224,3 +227,20 @@ def test_the_interval_stays_on_a_narrow_terminal(
     text = " ".join(capsys.readouterr().out.split())
     assert "95 % interval verdict" in text
     assert "columns left out at 80 characters: after, count before, count after (a wider" in text
+
+
+def test_the_sanity_check_is_compared_where_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [header(), *rows([phases(forward=MS)] * 20), *rows([phases(forward=MS)] * 20, stage="sanity_check"), end()]
+    run, other = write_lines(tmp_path / "a", lines), write_lines(tmp_path / "b", lines)
+    assert compare(run, other, "--json") == 0
+    assert {change["stage"] for change in shown(capsys)["changes"]} == {"train"}
+    assert compare(run, other, "--json", "--stage", "sanity_check") == 0
+    assert {change["stage"] for change in shown(capsys)["changes"]} == {"sanity_check"}
+
+
+def test_an_end_of_an_interval_that_is_absurd_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = write_run(tmp_path / "a", [1.0] * 20)
+    assert compare(before, write_run(tmp_path / "b", [50.0] * 20), "--measurement", "forward") == 0
+    assert "  > +1,000 %  slower" in capsys.readouterr().out
+    assert compare(before, write_run(tmp_path / "c", [1.0, 50.0] * 10), "--measurement", "forward") == 0
+    assert " to > +1,000 %" in capsys.readouterr().out

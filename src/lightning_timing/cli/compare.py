@@ -3,7 +3,8 @@
 For every stage and measurement: the median before and after, its change with a 95 % interval, and a verdict: "faster"
 or "slower" where the whole interval is on one side of zero, else "no difference shown". The interval allows for
 iterations that are correlated, but it cannot know from one run a side how much runs differ: give several to learn
-that. Of twenty measurements that did not change, about one may differ by chance.
+that. Of twenty measurements that did not change, about one may differ by chance. The sanity check, a few iterations
+that nobody waits for, is compared only where --stage asks for it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_timing.cli.one_run import one_run_folder
 from lightning_timing.comparison import Comparison, compare_runs
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import ITERATION, STAGES
+from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
 from lightning_timing.reporting.comparison_table import comparison_blocks, comparison_json
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
@@ -97,11 +99,19 @@ def _read(paths: Iterable[Path]) -> list[RunTimes]:
 
 
 def _selected(comparison: Comparison, args: argparse.Namespace) -> Comparison:
-    of_stage = comparison.only(args.stage, [])
-    where = f"in {args.stage or 'any stage'} on either side"
+    of_stage = comparison.only(args.stage, []) if args.stage else _without_sanity_check(comparison)
+    where = f"in {args.stage or f'any stage but {SANITY_CHECK}'} on either side"
     if not of_stage.items:
         raise BadInputError(f"nothing was measured {where}")
     for name in args.measurement:
         if all(item.measurement != name for item in of_stage.items):
             raise BadInputError(f"no measurement {name!r} {where}")
     return of_stage.only(None, args.measurement)
+
+
+def _without_sanity_check(comparison: Comparison) -> Comparison:
+    return replace(
+        comparison,
+        changes=tuple(change for change in comparison.changes if change.stage != SANITY_CHECK),
+        absences=tuple(absence for absence in comparison.absences if absence.stage != SANITY_CHECK),
+    )

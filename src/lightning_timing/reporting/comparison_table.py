@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lightning_timing.conditions import Difference
 
 _LONGEST_TEXT: Final = 400
+_LARGEST_SHOWN: Final = 10.0
+"""The largest end of an interval, as a share, that is shown in full: beyond it a figure says only that it is large."""
 _NOT_RECORDED: Final = "not recorded"
 
 _CONDITION_COLUMNS: Final = (
@@ -124,7 +126,13 @@ def _times(side: Side) -> str:
 def _interval(change: MeasurementChange) -> str:
     if change.low is None or change.high is None:
         return UNKNOWN
-    return f"{_signed_percent(change.low)} to {_signed_percent(change.high)}"
+    if change.low > _LARGEST_SHOWN:
+        return _bound(change.low)
+    return f"{_signed_percent(change.low)} to {_bound(change.high)}"
+
+
+def _bound(share: float) -> str:
+    return f"> {_signed_percent(_LARGEST_SHOWN)}" if share > _LARGEST_SHOWN else _signed_percent(share)
 
 
 def _signed_percent(share: float | None) -> str:
