@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,14 @@ def test_help_names_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None
     assert stopped.value.code == 0
     words = capsys.readouterr().out.split()
     assert set(cli.COMMANDS) <= set(words)
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"lightning-timing {version('lightning-timing')}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"], ["report"], ["report", "x", "--no-such-option"]])

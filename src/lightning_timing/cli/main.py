@@ -67,6 +67,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
         prog="lightning-timing",
         description=DESCRIPTION,
     )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,6 +76,16 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
             subparser.description = module.__doc__
             module.add_arguments(subparser)
     return parser
+
+
+class _ShowVersion(argparse.Action):
+    """Looks the version up only where it is asked for, so that other commands stay quick."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"{parser.prog} {version('lightning-timing')}")
+        parser.exit()
 
 
 def _abandon_stdout() -> None:
