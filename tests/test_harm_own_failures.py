@@ -165,6 +165,7 @@ def train(root: Path, callbacks: list[Any]) -> Trained:
     def end(self: Any) -> None:
         Stopwatch().end_one_time_measurement("training")
         Stopwatch().print_eval_times()
+        Stopwatch().summary()
 
     torch.manual_seed(5)
     hooks = {"training_step": training_step, "validation_step": validation_step}

@@ -120,4 +120,7 @@ def span(name: str) -> Span:
     """
     if _is_compiling():
         return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces
-    return _spans[name]
+    try:
+        return _spans[name]
+    except TypeError:  # not hashable, so no str: refused where it is entered, as any other bad name
+        return Span(name)

@@ -285,7 +285,11 @@ class Stopwatch:
     def summary(self) -> Figures:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
         recorder = self.recorder or self._last
-        return Figures(stages={}, one_time={}, cpu_usage=None) if recorder is None else recorder.figures()
+        figures = Figures(stages={}, one_time={}, cpu_usage=None)
+        if recorder is not None:
+            with self._part:
+                figures = recorder.figures()
+        return figures
 
 
 def _raising(name: str) -> Part:
