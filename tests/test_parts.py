@@ -1,0 +1,80 @@
+"""A part works until it fails, says so once, and lets nothing through but what it is told to."""
+
+from __future__ import annotations
+
+import pytest
+from whole_suite import our_warnings
+
+from lightning_timing.parts import Part
+
+OFF = "lightning_timing: the lamp is off for the rest of this run: "
+
+
+def test_it_goes_off_with_one_warning_and_stays_off() -> None:
+    turned_off: list[bool] = []
+    part = Part("the lamp", strict=False, turn_off=lambda: turned_off.append(part.is_off))
+    with our_warnings() as said:
+        with part:
+            pass
+        assert not part.is_off
+        for _ in range(3):
+            with part:
+                raise ValueError("no oil")
+        part.fail("in words")
+
+    assert part.is_off
+    assert turned_off == [True]
+    assert said == [f"{OFF}ValueError: no oil"]
+
+
+def test_a_reason_may_be_in_words() -> None:
+    with our_warnings() as said:
+        Part("the lamp", strict=True).fail("no oil")
+
+    assert said == [f"{OFF}no oil"]
+
+
+def test_what_fails_while_it_is_turned_off_is_not_said_on_top() -> None:
+    part = Part("the lamp", strict=False, turn_off=lambda: 1 / 0)
+    with our_warnings() as said, part:
+        raise ValueError("no oil")
+
+    assert said == [f"{OFF}ValueError: no oil"]
+
+
+@pytest.mark.parametrize("raises_once", [False, True])
+def test_a_strict_one_raises_what_failed_itself(raises_once: bool) -> None:
+    part, error = Part("the lamp", strict=True, raises_once=raises_once), ValueError("no oil")
+    with our_warnings() as said:
+        with pytest.raises(ValueError, match="no oil") as raised, part:
+            raise error
+        assert raised.value is error
+        assert raised.value.__context__ is None
+        assert not part.is_off
+        if raises_once:
+            part.fail(error)
+        else:
+            with pytest.raises(ValueError, match="no oil"):
+                part.fail(error)
+
+    assert len(said) == raises_once
+
+
+def test_a_strict_one_hides_no_exception_that_is_on_its_way() -> None:
+    part = Part("the lamp", strict=True)
+    with our_warnings() as said:
+        part.fail(ValueError("no oil"), may_raise=False)
+
+    assert part.is_off
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_is_meant_to_end_the_program_ends_it(stop: type[BaseException], strict: bool) -> None:
+    part = Part("the lamp", strict=strict)
+    with our_warnings() as said, pytest.raises(stop), part:
+        raise stop
+
+    assert not part.is_off
+    assert said == []
