@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Both first make .venv, with the versions of constraints.txt.
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?=
 DEMO_RUN := outputs/demo/$(shell date +%Y-%m-%d_%H-%M-%S)
 
 .PHONY: env demo test test-oldest lint types clean
@@ -12,12 +12,15 @@ demo: .venv/installed
 	.venv/bin/python examples/train.py task=digits timing=evaluation hydra.run.dir=$(DEMO_RUN)
 	@echo "The figures: $(DEMO_RUN)/timing/summary.json"
 
+# Tests that measure real time come last, one by one: beside others they would measure those too.
 test: .venv/installed
-	.venv/bin/pytest $(PYTEST_ARGS)
+	.venv/bin/pytest -n 2 -m "not alone" $(PYTEST_ARGS)
+	.venv/bin/pytest -m alone $(PYTEST_ARGS)
 
 # The same tests on the oldest versions that pyproject.toml allows.
 test-oldest: .venv-oldest/installed
-	.venv-oldest/bin/pytest $(PYTEST_ARGS)
+	.venv-oldest/bin/pytest -n 2 -m "not alone" $(PYTEST_ARGS)
+	.venv-oldest/bin/pytest -m alone $(PYTEST_ARGS)
 
 lint: .venv/installed
 	.venv/bin/ruff check

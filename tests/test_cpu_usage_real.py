@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from lightning_timing.allowed_cpus import affinity_count
 from lightning_timing.cpu_usage import CpuUsageMeter
 
+pytestmark = pytest.mark.alone
 needs_two_cores = pytest.mark.skipif(affinity_count() < 2, reason="needs two cores")
 
 

@@ -102,6 +102,7 @@ def select(folder: Path, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query.format(name=name)).fetchall()
 
 
+@pytest.mark.alone
 def test_a_profiled_example_has_a_range_a_phase_and_the_stopwatch_agrees(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

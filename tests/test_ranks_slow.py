@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lightning_timing.rank_comparison import Culprit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 LATER_S = LATER / 1000
 
@@ -47,8 +47,9 @@ def check_culprit(run_dir: Path, rank: int, phases: list[str], *waiting_phases: 
     assert culprit is not None, run_dir.name
     assert (culprit.rank, list(culprit.phases)) == (rank, phases), run_dir.name
     assert culprit.waiting_phase in (waiting_phases or [BACKWARD]), run_dir.name
-    assert culprit.excess_s == pytest.approx(LATER_S, rel=0.25), run_dir.name
-    assert culprit.wait_s == pytest.approx(LATER_S, rel=0.4), run_dir.name
+    # What the ranks burn is a lower bound: other work on the machine makes it more.
+    assert 0.75 * LATER_S < culprit.excess_s < 2 * LATER_S, run_dir.name
+    assert 0.5 * LATER_S < culprit.wait_s < 4 * LATER_S, run_dir.name
 
 
 @pytest.mark.parametrize("devices", [2, 4])
