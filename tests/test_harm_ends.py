@@ -233,6 +233,38 @@ def test_every_hook_that_is_tried_is_called(calls: dict[str, Counter[str]]) -> N
     assert set(calls["module"]) == set(MODULE_HOOKS)
 
 
+@pytest.mark.parametrize("hook", ["training_step", "validation_step"])
+def test_the_same_trainer_fits_again_after_an_exception(
+    hook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, pl = Suite(monkeypatch), lightning()
+    error = RuntimeError("the user's own")
+    completed: dict[str, int] = defaultdict(int)
+    hooks = {hook: failing(error, at=4), "train_dataloader": lambda _: lambda self: tiny_loader(6)}
+    hooks |= {name: completing(completed, name) for name in ("on_train_batch_end", "on_validation_batch_end")}
+    options = {"max_epochs": 2, "num_sanity_val_steps": 0, "val_check_interval": 2}
+    trainer = quiet_trainer(pl, tmp_path, callbacks=suite.callbacks, **options)
+    module = busy_module(**hooks)
+    with pytest.raises(RuntimeError) as raised:
+        trainer.fit(module)
+    assert raised.value is error
+    assert summary(tmp_path)["status"] == "failed"
+    assert len(rows(tmp_path)) == completed["train"] == (3 if hook == "training_step" else 4)
+    suite.check_over(windows=1)
+
+    with our_warnings() as said:
+        trainer.fit(module)
+    assert said == []
+    first, second = lines(tmp_path, "header")
+    again = [row["batch_idx"] for row in rows(tmp_path) if row["segment"] == second["segment"]]
+    assert again == list(range(6)) * 2
+    assert [segment["status"] for segment in summary(tmp_path)["segments"]] == ["failed", "completed"]
+    assert len(rows(tmp_path)) == summary(tmp_path)["stages"]["train"]["iterations"] == completed["train"]
+    assert len(rows(tmp_path, VALIDATE)) == completed["validate"]
+    assert first["segment"] != second["segment"]
+    suite.check_over(windows=1)
+
+
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_a_hook_that_fails_while_an_exception_is_told_keeps_nothing_running(
     ours_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
