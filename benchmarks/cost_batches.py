@@ -32,7 +32,7 @@ BARE_AGAIN = "no callback again: the noise of this table"
 THREE_EMPTY = "three empty callbacks"
 SIMPLE = "SimpleProfiler"
 TRACEML = "traceml-ai's callback"
-SILENT = "evaluation, but for its print every 100 batches"
+SILENT = "evaluation, but for its print every 1,000 batches"
 PRESETS = ("training", "evaluation", "profiling")
 
 
