@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.errors import PresetError
+
 if TYPE_CHECKING:
     from lightning_timing.callbacks.lightning_base import Callback
 
@@ -27,4 +29,7 @@ def callbacks_from_environment() -> list[Callback]:
         return []
     from lightning_timing.callbacks.from_environment import TimingFromEnvironment
 
-    return [TimingFromEnvironment(preset)]
+    try:
+        return [TimingFromEnvironment(preset)]
+    except PresetError as error:
+        raise PresetError(f"{VARIABLE} in the environment: {error}") from None
