@@ -170,19 +170,72 @@ STOPWATCH = {"_target_": "lightning_timing.StopwatchCallback", "enable": True}
     [
         (
             "evaluation",
-            r"a preset is a mapping of nodes \(stopwatch, nvtx_range_wrapper, cuda_profiler\), not 'evaluation'",
+            "a preset must be a mapping of nodes (stopwatch, nvtx_range_wrapper, cuda_profiler), not 'evaluation': "
+            "pass cfg.timing or what load_preset returns",
         ),
-        ({"stopwach": STOPWATCH}, "no node stopwach: its nodes are stopwatch, nvtx_range_wrapper, cuda_profiler"),
-        ({"stopwatch": True}, "stopwatch is a mapping with _target_, enable and the callback's arguments, not True"),
-        ({"stopwatch": {**STOPWATCH, "enable": "yes"}}, "stopwatch.enable is true or false, not 'yes'"),
-        ({"stopwatch": {"enable": True}}, "stopwatch has no _target_.*lightning_timing.StopwatchCallback"),
-        ({"stopwatch": {**STOPWATCH, "warmup": 3}}, "cannot build stopwatch: .*'warmup'.*num_warmup_iters"),
-        ({"stopwatch": {**STOPWATCH, "_target_": "lightning_timing.Missing"}}, "cannot build stopwatch: .*Missing"),
+        (
+            {"stopwach": STOPWATCH},
+            "a preset has no node stopwach, only stopwatch, nvtx_range_wrapper, cuda_profiler: correct the name, or "
+            "pass cfg.timing if this is the whole config",
+        ),
+        (
+            {"stopwatch": True},
+            "stopwatch must be a mapping with _target_, enable and the callback's arguments, not True: to switch it on "
+            "or off, set stopwatch.enable",
+        ),
+        ({"stopwatch": {**STOPWATCH, "enable": "yes"}}, "stopwatch.enable is 'yes': set it to true or false"),
+        (
+            {"stopwatch": {"enable": True}},
+            "stopwatch has no _target_, the class of its callback: set it to lightning_timing.StopwatchCallback",
+        ),
+        (
+            {"nvtx_range_wrapper": {"_target_": "lightning_timing.NVTXCallback", "sync": True}},
+            "nvtx_range_wrapper has no argument sync: correct the name or remove it, there are enable, sync_on_push, "
+            "sync_on_pop, keep_track_of_range_order",
+        ),
+        (
+            {"stopwatch": {**STOPWATCH, "num_warmup_iters": -1}},
+            "cannot build stopwatch: num_warmup_iters takes a whole number from 0 on, got -1",
+        ),
+        (
+            {"stopwatch": {**STOPWATCH, "num_warmup_iters": "???"}},
+            "stopwatch.num_warmup_iters has no value: Missing mandatory value: num_warmup_iters: set it, or what it "
+            "refers to",
+        ),
+        (
+            OmegaConf.create({"stopwatch": {**STOPWATCH, "num_warmup_iters": "${warmup}"}}),
+            "the preset's stopwatch.num_warmup_iters has no value: Interpolation key 'warmup' not found: set it, or "
+            "what it refers to",
+        ),
+        *(
+            (
+                {"stopwatch": {**STOPWATCH, "_target_": target}},
+                f"stopwatch._target_ is {target!r}, which is no class that can be imported: set it to "
+                "lightning_timing.StopwatchCallback",
+            )
+            for target in ("lightning_timing.Missing", "missing.Callback", "lightning_timing", 3)
+        ),
     ],
 )
 def test_what_build_callbacks_refuses(preset: Any, said: str) -> None:
-    with pytest.raises(PresetError, match=said):
+    with pytest.raises(PresetError) as raised:
         build_callbacks(preset)
+    assert str(raised.value) == said
+
+
+@pytest.mark.parametrize("as_config", [False, True], ids=["mapping", "OmegaConf"])
+def test_the_whole_config_is_no_preset(as_config: bool) -> None:
+    config = {"model": {"width": "${unknown}"}, "timing": load_preset("evaluation")}
+    with pytest.raises(PresetError) as raised:
+        build_callbacks(OmegaConf.create(config) if as_config else config)
+    assert str(raised.value) == (
+        "build_callbacks got the whole config instead of its 'timing': call build_callbacks(cfg.timing)"
+    )
+
+
+def test_why_a_class_of_the_apps_own_cannot_be_built_is_said() -> None:
+    with pytest.raises(PresetError, match=r"^cannot build stopwatch: .*unexpected keyword argument 'enable'$"):
+        build_callbacks({"stopwatch": {"_target_": "fractions.Fraction", "enable": True}})
 
 
 def test_preset_errors_are_timing_errors() -> None:
