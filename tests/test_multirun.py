@@ -174,8 +174,11 @@ def test_a_page_is_of_one_run(sweep: Path, capsys: pytest.CaptureFixture[str]) -
     assert not (sweep / "page.html").exists()
 
 
-@pytest.mark.parametrize("command", ["trace", "compare"])
-def test_commands_for_one_run_name_the_jobs(sweep: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, *[str(sweep)] * (2 if command == "compare" else 1)]) == 2
+@pytest.mark.parametrize("command", [["trace"], ["compare", "{sweep}"], ["nsys", "export.sqlite", "--run"]])
+def test_commands_for_one_run_name_the_jobs(
+    sweep: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*(argument.format(sweep=sweep) for argument in command), str(sweep)]) == 2
     jobs = ", ".join(str(sweep / name) for name in ("0", "1", "2"))
-    assert f"{sweep}: a multirun folder; give one of its jobs: {jobs} and 1 more\n" in capsys.readouterr().err
+    expected = f"{sweep}: a multirun folder, of 4 jobs; give one of them: {jobs} and 1 more\n"
+    assert expected in capsys.readouterr().err

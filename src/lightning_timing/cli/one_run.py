@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs
 from lightning_timing.record_reader import has_record, timing_folder
+from lightning_timing.reporting.units import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ def one_run_folder(path: Path) -> Path:
     if not has_record(path) and (jobs := find_jobs(path)):
         more = f" and {len(jobs) - _JOBS_NAMED:,} more" if len(jobs) > _JOBS_NAMED else ""
         raise BadInputError(
-            f"{path}: a multirun folder; give one of its jobs: {', '.join(map(str, jobs[:_JOBS_NAMED]))}{more}"
+            f"{path}: a multirun folder, of {plural(len(jobs), 'job')}; give one of them: "
+            f"{', '.join(map(str, jobs[:_JOBS_NAMED]))}{more}"
         )
     return timing_folder(path)
