@@ -67,7 +67,7 @@ def test_best_first_with_what_sets_the_jobs_apart(sweep: Path) -> None:
     assert found.by_samples
     assert found.jobs[-1].report is None
     assert found.jobs[-1].problem is not None
-    assert "no record here" in found.jobs[-1].problem
+    assert "no record" in found.jobs[-1].problem
 
 
 def test_more_samples_a_second_are_better_than_shorter_iterations(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_job_with_a_bad_record_is_listed_with_the_reason(sweep: Path) -> None:
 def test_no_job_has_a_record(tmp_path: Path) -> None:
     write_job(tmp_path / "0", "- a=1\n", None)
 
-    with pytest.raises(BadInputError, match="none of its 1 jobs has a record"):
+    with pytest.raises(BadInputError, match="none of its 1 jobs has figures: job 0: no record: timing was off"):
         read_multirun(tmp_path, find_jobs(tmp_path))
 
 
@@ -146,6 +146,20 @@ def test_the_report_as_text(sweep: Path, capsys: pytest.CaptureFixture[str]) -> 
     ]
     assert lines[5].split() == ["2", "-", "-", "-", "-", "no", "record", "model.width=2"]
     assert "all jobs: timing=evaluation" in lines
+
+
+def test_jobs_with_timing_off_take_one_line(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note = "note: job{}: no record: timing was off, or it ended before its Trainer ran"
+    assert main(["report", str(sweep)]) == 0
+    assert note.format(" 2") in capsys.readouterr().out.splitlines()
+
+    for job in ("20", "21", "22", "23"):
+        write_job(sweep / job, f"- timing=training\n- model.width={job}\n", None)
+    (sweep / "0" / "timing" / "rank0.jsonl").write_text("hello\n", encoding="utf-8")
+    assert main(["report", str(sweep)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
+    assert lines[1:] == [note.format("s 2, 20, 21 and 2 more")]
+    assert lines[0].startswith("note: job 0: ")
 
 
 def test_overrides_are_shown_in_a_narrow_terminal_too(

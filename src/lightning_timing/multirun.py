@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _HYDRA_FOLDER: Final = ".hydra"
 _MAX_OVERRIDES_BYTES: Final = 2**20
+_NO_RECORD: Final = "no record: timing was off, or it ended before its Trainer ran"
 _DEPTH: Final = 3
 """How many folders deep a job may lie, as `hydra.sweep.subdir` may have slashes in it."""
 
@@ -92,7 +93,9 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
         for job, own in zip(jobs, overrides, strict=True)
     ]
     if all(job.report is None for job in read):
-        raise BadInputError(f"{path}: none of its {len(jobs):,} jobs has a record: {read[0].problem}")
+        raise BadInputError(
+            f"{path}: none of its {len(jobs):,} jobs has figures: job {read[0].name}: {read[0].problem}"
+        )
     measured = [name for name in STAGES if any(job.stage(name) for job in read)]
     if stage is not None and stage not in measured:
         raise BadInputError(f"{path}: no job has figures of stage {stage!r}; there is {', '.join(measured) or 'none'}")
@@ -104,6 +107,8 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
 
 
 def _read_job(folder: Path, name: str, overrides: tuple[str, ...]) -> Job:
+    if not has_record(folder):
+        return Job(name, overrides, None, _NO_RECORD)
     try:
         return Job(name, overrides, replace(read_report(folder), lead=None), None)
     except BadInputError as error:

@@ -10,7 +10,7 @@ from lightning_timing.reporting.summary import summary_blocks
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lightning_timing.multirun import Job, Multirun
     from lightning_timing.rank_comparison import Culprit, RankComparison
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LONGEST_PATH: Final = 400
 _LONGEST_TEXT: Final = 1000
+_JOBS_NAMED: Final = 3
 
 REBUILT: Final = (
     "rebuilt from the rows, as no summary covers them: here an interval is all that a measurement took in one iteration"
@@ -103,16 +104,24 @@ def multirun_blocks(multirun: Multirun) -> list[Block]:
     lines = [f"best first, by {'samples' if multirun.by_samples else 'iterations'} a second in {multirun.stage}"]
     if multirun.common_overrides:
         lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
-    lines += [
-        f"note: job {printable(job.name)}: {printable(job.problem, _LONGEST_TEXT)}"
-        for job in multirun.jobs
-        if job.problem
-    ]
+    lines += _job_problems(multirun.jobs)
     return [
         Heading(f"{printable(str(multirun.path), _LONGEST_PATH)}: {plural(len(multirun.jobs), 'job')}"),
         Table(_JOB_COLUMNS, tuple(_job_row(job, multirun) for job in multirun.jobs)),
         Lines(tuple(lines)),
     ]
+
+
+def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
+    """A line for each problem, with the jobs that have it."""
+    names: dict[str, list[str]] = {}
+    for job in jobs:
+        if job.problem:
+            names.setdefault(job.problem, []).append(printable(job.name))
+    for problem, named in names.items():
+        more = f" and {len(named) - _JOBS_NAMED:,} more" if len(named) > _JOBS_NAMED else ""
+        noun = "job" if len(named) == 1 else "jobs"
+        yield f"note: {noun} {', '.join(named[:_JOBS_NAMED])}{more}: {printable(problem, _LONGEST_TEXT)}"
 
 
 def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
