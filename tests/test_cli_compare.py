@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from compared_runs import noisy_ms, write_run
-from records import MS, end, header, phases, rows, write_lines
+from records import MS, end, header, phases, rows, summary_of, write_lines, write_summary
 
 from lightning_timing.cli.main import main
 
@@ -44,7 +44,7 @@ def test_text_has_medians_change_interval_verdict_and_conditions(
 ) -> None:
     assert compare(before, after) == 0
     lines = capsys.readouterr().out.splitlines()
-    (forward,) = (line.split() for line in lines if line.startswith("forward"))
+    (forward,) = (line.split() for line in lines if line.startswith("  forward"))
     assert forward[:5] == ["forward", "10.0", "ms", "12.0", "ms"]
     assert forward.count("%") == 3
     assert forward[-3:] == ["slower", "100", "100"]
@@ -64,7 +64,12 @@ def test_a_run_compared_with_itself_shows_no_difference(before: Path, capsys: py
 def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(before, after, "--json") == 0
     found = shown(capsys)
-    assert list(found) == ["before", "after", "differences", "changes", "absences", "notes", "fail_above"]
+    assert list(found) == [
+        *("before", "after", "differences", "changes", "absences", "samples_per_second", "notes", "fail_above")
+    ]
+    assert found["samples_per_second"] == [
+        {"stage": "train", "before": pytest.approx(2909, rel=0.01), "after": pytest.approx(2461, rel=0.01)}
+    ]
     assert found["fail_above"] is None
     (forward,) = (change for change in found["changes"] if change["measurement"] == "forward")
     assert forward["low"] < 0.2 < forward["high"]
@@ -82,7 +87,7 @@ def test_json_has_null_for_what_is_not_known(tmp_path: Path, capsys: pytest.Capt
 def test_markdown_is_a_table(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(before, after, "--markdown") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("| forward | 10.0 ms | 12.0 ms |") for line in lines) == 1
+    assert sum(line.startswith("| &emsp;forward | 10.0 ms | 12.0 ms |") for line in lines) == 1
 
 
 def test_several_runs_a_side(before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,6 +152,77 @@ def test_a_stage_is_shown_and_judged_alone(tmp_path: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert compare(a, b, "--stage", "validate", "--json") == 0
     assert {change["stage"] for change in shown(capsys)["changes"]} == {"validate"}
+
+
+def test_users_measurements_lie_below_their_parents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ns = {**phases(forward=4 * MS, callbacks=MS), "callbacks/Saver": MS, "matcher": 2 * MS, "cost": MS, "alone": MS}
+    made = rows([ns] * 20, device_ns={"forward": MS})
+    parents = {"matcher": "forward", "cost": "matcher"}
+    runs = [write_lines(tmp_path / name, [header(), *made, end()]) for name in ("a", "b")]
+    for run in runs:
+        write_summary(run, summary_of([header(), *made, end()], parents=parents))
+    assert compare(*runs) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("measurement "))
+    assert [line[:18].rstrip() for line in lines[first + 1 : first + 10]] == [
+        "iteration",
+        "  forward",
+        "  forward (device)",
+        "    matcher",
+        "      cost",
+        "  callbacks",
+        "    Saver",
+        "  other",
+        "alone",
+    ]
+
+
+def test_parents_of_a_killed_run_are_told_by_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = rows(
+        [{**phases(forward=4 * MS), "matcher": 2 * MS}] * 20,
+        intervals=[("forward", 0, 4 * MS), ("matcher", MS, 3 * MS)],
+    )
+    run = write_lines(tmp_path, [header(), *made])
+    assert compare(run, run) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("    matcher ") for line in lines)
+
+
+def test_a_part_without_its_whole_has_its_full_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = rows([{**phases(callbacks=MS), "callbacks/Saver": MS}] * 20)
+    run = write_lines(tmp_path, [header(), *made, end()])
+    assert compare(run, run, "--measurement", "callbacks/Saver") == 0
+    assert "\ncallbacks/Saver  " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "line"),
+    [
+        ((32, 64), [], "throughput over all iterations: 3,200 samples/s before, 3,200 samples/s after (+0.00 %)"),
+        ((32, 48), [], "throughput over all iterations: 3,200 samples/s before, 2,400 samples/s after (-25.0 %)"),
+        (
+            (32, 48),
+            ["--measurement", "iteration"],
+            "throughput over all iterations: 3,200 samples/s before, 2,400 samples/s after (-25.0 %)",
+        ),
+        ((32, 48), ["--measurement", "forward"], None),
+        ((32, None), [], None),
+    ],
+)
+def test_samples_a_second_are_named_where_both_sides_know_them(
+    tmp_path: Path,
+    samples: tuple[int | None, int | None],
+    options: list[str],
+    line: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = [
+        write_lines(tmp_path / name, [header(), *rows([phases(forward=ms * MS)] * 20, samples=samples_of_batch), end()])
+        for name, ms, samples_of_batch in zip("ab", (10, 20), samples, strict=True)
+    ]
+    assert compare(*runs, *options) == 0
+    found = [found for found in capsys.readouterr().out.splitlines() if found.startswith("throughput")]
+    assert found == ([] if line is None else [line])
 
 
 def test_what_was_not_measured_on_both_sides_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,7 +309,8 @@ def test_the_sanity_check_is_compared_where_asked_for(tmp_path: Path, capsys: py
     lines = [header(), *rows([phases(forward=MS)] * 20), *rows([phases(forward=MS)] * 20, stage="sanity_check"), end()]
     run, other = write_lines(tmp_path / "a", lines), write_lines(tmp_path / "b", lines)
     assert compare(run, other, "--json") == 0
-    assert {change["stage"] for change in shown(capsys)["changes"]} == {"train"}
+    found = shown(capsys)
+    assert {item["stage"] for item in (*found["changes"], *found["samples_per_second"])} == {"train"}
     assert compare(run, other, "--json", "--stage", "sanity_check") == 0
     assert {change["stage"] for change in shown(capsys)["changes"]} == {"sanity_check"}
 

@@ -10,7 +10,15 @@ import pytest
 from compared_runs import noisy_ms, write_run
 from records import MS, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
 
-from lightning_timing.comparison import ONE_RUN_A_SIDE, Absence, Comparison, MeasurementChange, Side, compare_runs
+from lightning_timing.comparison import (
+    ONE_RUN_A_SIDE,
+    Absence,
+    Comparison,
+    MeasurementChange,
+    Side,
+    Throughput,
+    compare_runs,
+)
 from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER
@@ -65,6 +73,14 @@ def test_of_several_runs_the_number_and_the_spread_count(tmp_path: Path) -> None
 def test_one_run_a_side_is_noted(tmp_path: Path) -> None:
     run = write_run(tmp_path, noisy_ms(1))
     assert compare(run, run).notes == (ONE_RUN_A_SIDE,)
+
+
+def test_the_samples_a_second_of_several_runs_and_ranks(tmp_path: Path) -> None:
+    before = [read_times(write_run(tmp_path / f"a{ms}", [float(ms)] * 20)) for ms in (7, 31)]
+    for rank, ms in ((0, 15.0), (1, 47.0)):
+        write_run(tmp_path / "b", [ms] * 20, rank=rank, world_size=2)
+    (throughput,) = compare_runs(before, [read_times(tmp_path / "b")]).throughputs
+    assert throughput == Throughput("train", pytest.approx(2000), pytest.approx(1000))
 
 
 def test_device_time_is_compared_where_both_sides_have_it(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Final, Literal
 
 from lightning_timing.conditions import Difference, differences
 from lightning_timing.median_change import Verdict, median_change
-from lightning_timing.phases import STAGES, place_in_loop
+from lightning_timing.phases import ITERATION, STAGES, place_in_loop
 from lightning_timing.run_times import Clock, Measured
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class MeasurementChange:
     Attributes:
         stage: The stage.
         measurement: Its name.
+        parent: The enclosing measurement, or None.
         clock: `host` time or `device` time.
         before: What was measured before.
         after: What was measured after.
@@ -59,6 +61,7 @@ class MeasurementChange:
 
     stage: str
     measurement: str
+    parent: str | None
     clock: Clock
     before: Side
     after: Side
@@ -87,6 +90,21 @@ class Absence:
 
 
 @dataclass(frozen=True)
+class Throughput:
+    """Samples a second, by the time of all iterations; of several runs, the geometric mean.
+
+    Attributes:
+        stage: The stage.
+        before: Samples a second before.
+        after: Samples a second after.
+    """
+
+    stage: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
 class Gate:
     """Changes held against a threshold.
 
@@ -111,6 +129,7 @@ class Comparison:
         differences: The conditions in which not all of the runs agree.
         changes: What was measured on both sides, in the order of the loop.
         absences: What was not.
+        throughputs: Samples a second in each stage of which both sides know them.
         notes: What to bear in mind, in words.
     """
 
@@ -119,6 +138,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     changes: tuple[MeasurementChange, ...]
     absences: tuple[Absence, ...]
+    throughputs: tuple[Throughput, ...]
     notes: tuple[str, ...]
 
     @property
@@ -128,12 +148,25 @@ class Comparison:
 
     def only(self, stage: str | None, measurements: Collection[str]) -> Comparison:
         """The part that is about a stage, or all of them, and about these measurements, or all where none is named."""
+        return self.of_stages(STAGES if stage is None else [stage])._of_measurements(measurements)
 
-        def is_wanted(item: MeasurementChange | Absence) -> bool:
-            return stage in (None, item.stage) and (not measurements or item.measurement in (None, *measurements))
-
+    def of_stages(self, stages: Collection[str]) -> Comparison:
+        """The part that is about these stages."""
         return replace(
-            self, changes=tuple(filter(is_wanted, self.changes)), absences=tuple(filter(is_wanted, self.absences))
+            self,
+            changes=tuple(change for change in self.changes if change.stage in stages),
+            absences=tuple(absence for absence in self.absences if absence.stage in stages),
+            throughputs=tuple(throughput for throughput in self.throughputs if throughput.stage in stages),
+        )
+
+    def _of_measurements(self, names: Collection[str]) -> Comparison:
+        if not names:
+            return self
+        return replace(
+            self,
+            changes=tuple(change for change in self.changes if change.measurement in names),
+            absences=tuple(absence for absence in self.absences if absence.measurement in (None, *names)),
+            throughputs=self.throughputs if ITERATION in names else (),
         )
 
     def judge(self, threshold: float, measurements: Collection[str]) -> Gate:
@@ -149,7 +182,8 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         before: One run or several.
         after: The runs to compare them with.
     """
-    found = [item for stage in STAGES for item in _compare_stage(stage, _Side(before, stage), _Side(after, stage))]
+    sides = {stage: (_Side(before, stage), _Side(after, stage)) for stage in STAGES}
+    found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
     notes = list(dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems))
     if len(before) == len(after) == 1:
         notes.append(ONE_RUN_A_SIDE)
@@ -159,6 +193,11 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         differences=differences([run.conditions for run in before], [run.conditions for run in after]),
         changes=tuple(item for item in found if isinstance(item, MeasurementChange)),
         absences=tuple(item for item in found if isinstance(item, Absence)),
+        throughputs=tuple(
+            Throughput(stage, old.samples_per_s, new.samples_per_s)
+            for stage, (old, new) in sides.items()
+            if old.samples_per_s is not None and new.samples_per_s is not None
+        ),
         notes=tuple(notes),
     )
 
@@ -170,6 +209,9 @@ class _Side:
         self.is_known = any(stage in run.stages or stage in run.unmeasured for run in runs)
         self.stages = [run.stages[stage] for run in runs if stage in run.stages]
         self.measured = dict.fromkeys(measured for times in self.stages for measured in times.ns)
+        self.parents = {name: parent for times in reversed(self.stages) for name, parent in times.parents.items()}
+        rates = [times.samples_per_s for times in self.stages if times.samples_per_s is not None]
+        self.samples_per_s = geometric_mean(rates) if rates and len(rates) == len(self.stages) else None
         self.unmeasured = [Measured(name, "host") for run in runs for name in run.unmeasured.get(stage, ())]
 
     def times(self, measured: Measured) -> list[FloatArray]:
@@ -179,10 +221,11 @@ class _Side:
 def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[MeasurementChange | Absence]:
     if before.stages and after.stages:
         names = dict.fromkeys((*before.measured, *after.measured, *before.unmeasured, *after.unmeasured))
+        parents = {**after.parents, **before.parents}
         for measured in sorted(names, key=_place):
             old, new = before.times(measured), after.times(measured)
             if old and new:
-                yield _change(stage, measured, old, new)
+                yield _change(stage, measured, parents.get(measured.name), old, new)
             else:
                 yield Absence(stage, measured.name, measured.clock, _absence_kind(bool(old), bool(new)))
     elif before.is_known or after.is_known:
@@ -197,11 +240,14 @@ def _absence_kind(before: bool, after: bool) -> AbsenceKind:
     return "missing" if before else "new" if after else "unmeasured"
 
 
-def _change(stage: str, measured: Measured, before: list[FloatArray], after: list[FloatArray]) -> MeasurementChange:
+def _change(
+    stage: str, measured: Measured, parent: str | None, before: list[FloatArray], after: list[FloatArray]
+) -> MeasurementChange:
     result = median_change(before, after)
     return MeasurementChange(
         stage=stage,
         measurement=measured.name,
+        parent=parent,
         clock=measured.clock,
         before=Side(result.before_ns * _NS, sum(map(len, before)), len(before)),
         after=Side(result.after_ns * _NS, sum(map(len, after)), len(after)),

@@ -13,12 +13,15 @@ import numpy as np
 
 from lightning_timing.conditions import run_conditions
 from lightning_timing.errors import BadInputError
+from lightning_timing.phases import ITERATION
 from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
+from lightning_timing.stage_figures import NS, parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from lightning_timing.record import StageSummary
     from lightning_timing.record_rank import RankRecord
     from lightning_timing.record_series import FloatArray, StageSeries
 
@@ -40,10 +43,15 @@ class StageTimes:
         iterations: Iterations that every rank measured.
         ns: The times of each measurement in nanoseconds, in order, without the iterations in which it did not occur.
             What occurred between iterations has a time for each occurrence, unless it occurred inside them as well.
+        parents: The enclosing measurement of each, or None.
+        samples_per_s: Samples a second of a rank, by the time of all its iterations; None where batch sizes are not
+            known.
     """
 
     iterations: int
     ns: Mapping[Measured, FloatArray]
+    parents: Mapping[str, str | None]
+    samples_per_s: float | None
 
 
 @dataclass(frozen=True)
@@ -88,13 +96,14 @@ def read_times(path: Path) -> RunTimes:
     if lead is None:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there are no times to compare")
     summary = read_summary(folder)
+    summaries = summary.stages if summary else {}
     return RunTimes(
         path=path,
         conditions=run_conditions(lead, ranks),
-        stages={stage: mean.build() for stage, mean in stages.items()},
+        stages={stage: mean.build(summaries.get(stage)) for stage, mean in stages.items()},
         unmeasured={
             stage: tuple(name for name, figures in found.measurements.items() if not figures.count)
-            for stage, found in (summary.stages if summary else {}).items()
+            for stage, found in summaries.items()
         },
         problems=problems.lines(),
     )
@@ -107,6 +116,9 @@ class _MeanOverRanks:
         self._iterations: list[int] = []
         self._columns: dict[Measured, _Column] = {}
         self._outside: dict[Measured, _Column] = {}
+        self._parents: dict[str, str | None] = {}
+        self._samples = 0.0
+        self._seconds = 0.0
 
     def add(self, series: StageSeries) -> None:
         self._iterations.append(len(series))
@@ -116,11 +128,22 @@ class _MeanOverRanks:
             self._columns.setdefault(Measured(name, "device"), _Column()).add(series.device_ns[name])
         for name, times in series.outside.items():
             self._outside.setdefault(Measured(name, "host"), _Column()).add(times)
+        for name in (*series.ns, *series.outside):
+            self._parents.setdefault(name, parent_of(name, series))
+        self._samples += float(series.samples.sum())
+        self._seconds += float(series.ns[ITERATION].sum()) * NS
 
-    def build(self) -> StageTimes:
+    def build(self, summary: StageSummary | None) -> StageTimes:
+        """The means; which measurement encloses which is best known by a summary."""
         outside = {measured: column for measured, column in self._outside.items() if measured not in self._columns}
         ns = {measured: column.mean() for measured, column in {**self._columns, **outside}.items()}
-        return StageTimes(min(self._iterations), {measured: times for measured, times in ns.items() if len(times)})
+        measurements = summary.measurements if summary else {}
+        return StageTimes(
+            iterations=min(self._iterations),
+            ns={measured: times for measured, times in ns.items() if len(times)},
+            parents={**self._parents, **{name: figures.parent for name, figures in measurements.items()}},
+            samples_per_s=self._samples / self._seconds if self._samples > 0 and self._seconds else None,
+        )
 
 
 class _Column:

@@ -37,7 +37,7 @@ def stage_figures(series: StageSeries, warmup_iterations: int) -> StageSummary:
         device_ns = _known(series.device_ns[name]) if name in series.device_ns else _NOTHING
         measurements[name] = _figures(
             np.concatenate((inside_ns, series.outside.get(name, _NOTHING))),
-            _parent(name, series),
+            parent_of(name, series),
             None if name in series.outside else (iterations, iterations_ns),
             _device_figures(device_ns, len(inside_ns)),
         )
@@ -54,7 +54,8 @@ def _known(column: FloatArray) -> FloatArray:
     return column[~np.isnan(column)]
 
 
-def _parent(name: str, series: StageSeries) -> str | None:
+def parent_of(name: str, series: StageSeries) -> str | None:
+    """The enclosing measurement, as far as rows tell; the iteration where they do not."""
     if name == ITERATION or name not in series.ns:
         return next((group for group in _GROUPS[1:] if name.startswith(f"{group}/")), None)
     if name.startswith(f"{CALLBACKS}/"):

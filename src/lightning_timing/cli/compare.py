@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +98,8 @@ def _read(paths: Iterable[Path]) -> list[RunTimes]:
 
 
 def _selected(comparison: Comparison, args: argparse.Namespace) -> Comparison:
-    of_stage = comparison.only(args.stage, []) if args.stage else _without_sanity_check(comparison)
+    shown = [args.stage] if args.stage else [stage for stage in STAGES if stage != SANITY_CHECK]
+    of_stage = comparison.of_stages(shown)
     where = f"in {args.stage or f'any stage but {SANITY_CHECK}'} on either side"
     if not of_stage.items:
         raise BadInputError(f"nothing was measured {where}")
@@ -107,11 +107,3 @@ def _selected(comparison: Comparison, args: argparse.Namespace) -> Comparison:
         if all(item.measurement != name for item in of_stage.items):
             raise BadInputError(f"no measurement {name!r} {where}")
     return of_stage.only(None, args.measurement)
-
-
-def _without_sanity_check(comparison: Comparison) -> Comparison:
-    return replace(
-        comparison,
-        changes=tuple(change for change in comparison.changes if change.stage != SANITY_CHECK),
-        absences=tuple(absence for absence in comparison.absences if absence.stage != SANITY_CHECK),
-    )

@@ -8,12 +8,13 @@ import msgspec
 
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import UNMEASURED
-from lightning_timing.reporting.units import UNKNOWN, plural, printable, seconds
+from lightning_timing.reporting.tree import tree
+from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lightning_timing.comparison import Absence, AbsenceKind, Comparison, Gate, MeasurementChange, Side
+    from lightning_timing.comparison import Absence, AbsenceKind, Comparison, Gate, MeasurementChange, Side, Throughput
     from lightning_timing.conditions import Difference
 
 _LONGEST_TEXT: Final = 400
@@ -58,6 +59,7 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
             stage,
             [change for change in comparison.changes if change.stage == stage],
             [absence for absence in comparison.absences if absence.stage == stage],
+            [throughput for throughput in comparison.throughputs if throughput.stage == stage],
         )
     closing = [f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes]
     if gate is not None:
@@ -73,6 +75,7 @@ def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
         "differences": comparison.differences,
         "changes": comparison.changes,
         "absences": comparison.absences,
+        "samples_per_second": comparison.throughputs,
         "notes": comparison.notes,
         "fail_above": gate,
     }
@@ -86,11 +89,14 @@ def _condition_blocks(differences: Iterable[Difference]) -> list[Block]:
     return [Heading("Differing conditions"), Table(_CONDITION_COLUMNS, rows)]
 
 
-def _stage_blocks(stage: str, changes: list[MeasurementChange], absences: list[Absence]) -> Iterator[Block]:
+def _stage_blocks(
+    stage: str, changes: list[MeasurementChange], absences: list[Absence], throughputs: list[Throughput]
+) -> Iterator[Block]:
     yield Heading(stage)
     if changes:
-        yield Table(_CHANGE_COLUMNS, tuple(map(_change_row, changes)))
-    lines = [
+        yield Table(_CHANGE_COLUMNS, tuple(_change_rows(changes)))
+    lines = list(map(_throughput_line, throughputs))
+    lines += [
         f"no interval, as {reason}: {', '.join(_label(change) for change in changes if change.reason == reason)}"
         for reason in dict.fromkeys(change.reason for change in changes if change.reason)
     ]
@@ -101,9 +107,25 @@ def _stage_blocks(stage: str, changes: list[MeasurementChange], absences: list[A
         yield Lines(tuple(lines))
 
 
-def _change_row(change: MeasurementChange) -> tuple[str, ...]:
+def _throughput_line(throughput: Throughput) -> str:
+    before, after = (rate(value, 1.0, "samples") for value in (throughput.before, throughput.after))
+    change = throughput.after / throughput.before - 1
+    return f"throughput over all iterations: {before} before, {after} after ({_signed_percent(change)})"
+
+
+def _change_rows(changes: list[MeasurementChange]) -> Iterator[tuple[str, ...]]:
+    """The rows of a stage as a tree, a measurement's device time below its host time."""
+    by_name: dict[str, list[MeasurementChange]] = {}
+    for change in changes:
+        by_name.setdefault(change.measurement, []).append(change)
+    for node in tree({name: of_name[0] for name, of_name in by_name.items()}):
+        for change in by_name[node.name]:
+            yield _change_row(node.indented, change)
+
+
+def _change_row(indented: str, change: MeasurementChange) -> tuple[str, ...]:
     return (
-        _label(change),
+        _with_clock(indented, change),
         seconds(change.before.median_s),
         seconds(change.after.median_s),
         _signed_percent(change.change),
@@ -115,7 +137,10 @@ def _change_row(change: MeasurementChange) -> tuple[str, ...]:
 
 
 def _label(item: MeasurementChange | Absence) -> str:
-    name = "all of it" if item.measurement is None else printable(item.measurement)
+    return _with_clock("all of it" if item.measurement is None else printable(item.measurement), item)
+
+
+def _with_clock(name: str, item: MeasurementChange | Absence) -> str:
     return f"{name} (device)" if item.clock == "device" else name
 
 

@@ -24,7 +24,7 @@ from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable
 
 if TYPE_CHECKING:
     from lightning_timing.rank_comparison import RankComparison
-    from lightning_timing.record import StageSummary
+    from lightning_timing.record import MeasurementSummary, StageSummary
     from lightning_timing.record_series import StageSeries
 
 MAX_OTHERS_IN_TREE: Final = 300
@@ -118,7 +118,7 @@ def tree_card(stage: StageSummary) -> Markup:
     )
 
 
-def _tree_row(node: TreeNode, with_device: bool) -> tuple[str, ...]:
+def _tree_row(node: TreeNode[MeasurementSummary], with_device: bool) -> tuple[str, ...]:
     figures, device = node.measurement, node.measurement.device
     times = (figures.per_iteration_s, figures.mean_s, figures.p50_s, figures.p95_s, figures.p99_s, figures.max_s)
     cells = (

@@ -88,7 +88,7 @@ def course(series: StageSeries) -> Course:
     )
 
 
-def phases_and_longest(nodes: Iterable[TreeNode], most: int) -> list[TreeNode]:
+def phases_and_longest(nodes: Iterable[TreeNode[MeasurementSummary]], most: int) -> list[TreeNode[MeasurementSummary]]:
     """All phases, and of the other measurements the `most` longest, in the order given."""
     nodes = list(nodes)
     others = [node for node in nodes if node.name != ITERATION and node.name not in PHASES]

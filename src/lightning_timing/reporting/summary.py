@@ -12,7 +12,7 @@ from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lightning_timing.record import CpuUsage, StageSummary
+    from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary
     from lightning_timing.verdict import Verdict
 
 HOST_TIME_NOTE: Final = (
@@ -21,8 +21,6 @@ HOST_TIME_NOTE: Final = (
 UNMEASURED: Final = "not measured (no interval after warm-up)"
 """Said of names that are known, but have no figure: seen in warm-up only, or dropped for misuse."""
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
-_INDENT: Final = "  "
-_MAX_DEPTH_SHOWN: Final = 12
 
 _PLACES: Final = {str(stage): place for place, stage in enumerate(STAGES)}
 
@@ -84,11 +82,10 @@ def stage_table(stage: StageSummary) -> Table:
     return Table(columns, tuple(_row(node, with_device) for node in nodes))
 
 
-def _row(node: TreeNode, with_device: bool) -> tuple[str, ...]:
-    label = _INDENT * min(node.depth, _MAX_DEPTH_SHOWN) + printable(node.label)
+def _row(node: TreeNode[MeasurementSummary], with_device: bool) -> tuple[str, ...]:
     figures = node.measurement
     times = (figures.per_iteration_s, figures.mean_s, figures.p50_s, figures.p95_s, figures.p99_s, figures.max_s)
-    cells = (label, percent(figures.share), *map(seconds, times), f"{figures.count:,}")
+    cells = (node.indented, percent(figures.share), *map(seconds, times), f"{figures.count:,}")
     if not with_device:
         return cells
     device = figures.device

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from lightning_timing.phases import place_in_loop
+from lightning_timing.reporting.units import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lightning_timing.record import MeasurementSummary
+
+_INDENT: Final = "  "
+_MAX_DEPTH_SHOWN: Final = 12
+
+
+class _HasParent(Protocol):
+    @property
+    def parent(self) -> str | None: ...
+
+
+_Figures = TypeVar("_Figures", bound=_HasParent)
 
 
 @dataclass(frozen=True)
-class TreeNode:
+class TreeNode(Generic[_Figures]):
     """A measurement in its place.
 
     Attributes:
         name: Its name.
-        label: Its name under its parent, without the parent's as a prefix: `callbacks/<name>` becomes `<name>`.
+        label: Its name under its parent, without the parent's as a prefix: `callbacks/<name>` becomes `<name>` there.
         depth: How many measurements enclose it.
         measurement: Its figures.
     """
@@ -27,10 +38,15 @@ class TreeNode:
     name: str
     label: str
     depth: int
-    measurement: MeasurementSummary
+    measurement: _Figures
+
+    @property
+    def indented(self) -> str:
+        """Its label, printable, as far to the right as it is deep."""
+        return _INDENT * min(self.depth, _MAX_DEPTH_SHOWN) + printable(self.label)
 
 
-def tree(measurements: Mapping[str, MeasurementSummary]) -> list[TreeNode]:
+def tree(measurements: Mapping[str, _Figures]) -> list[TreeNode[_Figures]]:
     """The measurements in the order of the loop, each followed by its children; the user's own in the order given.
 
     Parents that are missing, or that go round in a circle in a file from elsewhere, do not lose a measurement.
@@ -41,17 +57,14 @@ def tree(measurements: Mapping[str, MeasurementSummary]) -> list[TreeNode]:
         children.setdefault(parent, []).append(name)
     for names in children.values():
         names.sort(key=place_in_loop)
-    nodes: dict[str, TreeNode] = {}
+    nodes: dict[str, TreeNode[_Figures]] = {}
     for root in (*children.get(None, ()), *measurements):
         waiting = [(root, 0)]
         while waiting:
             name, depth = waiting.pop()
             if name in nodes:
                 continue
-            nodes[name] = TreeNode(name, _label(name, measurements[name].parent), depth, measurements[name])
+            label = name.removeprefix(f"{measurements[name].parent}/") if depth else name
+            nodes[name] = TreeNode(name, label, depth, measurements[name])
             waiting.extend((child, depth + 1) for child in reversed(children.get(name, ())))
     return list(nodes.values())
-
-
-def _label(name: str, parent: str | None) -> str:
-    return name if parent is None else name.removeprefix(f"{parent}/")

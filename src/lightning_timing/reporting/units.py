@@ -27,7 +27,7 @@ def percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{100 * share:.1f} %"
 
 
-def rate(count: int, total_s: float | None, unit: str) -> str:
+def rate(count: float, total_s: float | None, unit: str) -> str:
     """`count` things in `total_s` seconds as `34.9 things/s`."""
     return f"{_digits(count / total_s)} {unit}/s" if total_s else f"{UNKNOWN} {unit}/s"
 
