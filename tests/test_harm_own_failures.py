@@ -65,10 +65,11 @@ FAILURES = [
             "begin_iteration",
             "close_iteration",
             "count_iteration",
-            "enter",
-            "leave",
         )
     ),
+    *(Failure(f"ledger:Ledger.{method}", STOPWATCH, REST_OF_STOPWATCH) for method in ("enter", "leave")),
+    Failure("stage_record:StageRecord.take", STOPWATCH, REST_OF_STOPWATCH),
+    Failure("callbacks.phase_machine:PhaseMachine.batch_started", FOLLOWING, frozenset(EVERYTHING)),
     *(
         Failure(f"recorder:Recorder.{method}", STOPWATCH, REST_OF_STOPWATCH, first=1)
         for method in ("hand_on_to", "take_outside", "release", "figures", "problems", "choose_cpu_usage")
@@ -98,7 +99,6 @@ FAILURES = [
     Failure("range_recorder:RangeRecorder.close_all", NVTX, first=1),
     Failure("callbacks.nvtx:RangeFollower.begin_iteration", NVTX),
     Failure("callbacks.cuda_profiler:CaptureWindow.open", WINDOW, first=1, is_raised=False),
-    Failure("callbacks.cuda_profiler:CaptureWindow.begin_iteration", WINDOW, is_raised=False),
     Failure("callbacks.cuda_profiler:start_process_range", WINDOW, first=1, is_raised=False),
     Failure("callbacks.phase_machine:PhaseMachine.enter", FOLLOWING, frozenset(EVERYTHING)),
     Failure("callbacks.phase_machine:PhaseMachine.fetch_began", FOLLOWING, frozenset(EVERYTHING)),
@@ -253,6 +253,35 @@ def test_a_failure_of_ours_costs_what_failed_and_nothing_else(
     suite.tool.events.clear()
     suite.tool.by_thread.clear()
     suite.tool.bare_pops = 0
+    suite.check_next_run_is_clean(tmp_path / "next")
+
+
+LATE_FAILURES = [
+    Failure("callbacks.trail:Trail.turn", FOLLOWING),
+    Failure("callbacks.trail:Trail.note", FOLLOWING),
+    Failure("callbacks.phase_machine:PhaseMachine.iteration_ends", FOLLOWING),
+    Failure("callbacks.phase_machine:PhaseMachine.batch_started", FOLLOWING),
+    Failure("callbacks.phase_machine:PhaseMachine.transferred", FOLLOWING),
+    Failure("ledger:Ledger.leave", STOPWATCH, first=9),
+    Failure("recorder:Recorder.count_iteration", STOPWATCH),
+    Failure("recorder:Recorder.patience", FOLLOWING),
+    Failure("stage_record:StageRecord.take", STOPWATCH),
+    Failure("closed_iterations:ClosedIterations.add", STOPWATCH),
+]
+
+
+@pytest.mark.parametrize("failure", LATE_FAILURES, ids=str)
+def test_a_failure_where_the_stopwatch_follows_alone_and_late(
+    failure: Failure, untimed: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = Suite(monkeypatch, **options())
+    with monkeypatch.context() as failing, our_warnings() as said:
+        inject(failure, failing)
+        assert train(tmp_path, suite.callbacks[:1]) == untimed
+
+    assert [OURS in each for each in said] == [True]
+    assert f"{failure.off} is off for the rest of this run" in said[0]
+    assert summary(tmp_path)["status"] == "completed"
     suite.check_next_run_is_clean(tmp_path / "next")
 
 

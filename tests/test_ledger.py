@@ -10,97 +10,124 @@ from known_cost import FakeClock
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
 
+NAMES = [str(i) for i in range(60)]
+
 
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock(now_ns=0)
 
 
+def new_ledger(clock: FakeClock) -> Ledger:
+    return Ledger(clock, {name: Measurement(name) for name in (*NAMES, "outer", "inner", "step", "forward", "logging")})
+
+
+def own_ns(ledger: Ledger) -> list[tuple[str, int]]:
+    """The samples so far, without those of what was paused."""
+    return [(measurement.name, ns) for measurement, ns, _, _ in ledger.samples if ns is not None]
+
+
 def test_a_phase_s_sample_leaves_out_the_phases_inside_it(clock: FakeClock) -> None:
-    ledger, outer, inner = Ledger(clock), Measurement("outer"), Measurement("inner")
+    ledger = new_ledger(clock)
 
     ledger.begin(keep_intervals=True)
     clock.advance(1)
-    ledger.enter(outer)
+    ledger.enter("outer")
     clock.advance(10)
-    ledger.enter(inner)
+    ledger.enter("inner")
     clock.advance(100)
     ledger.leave()
     clock.advance(1000)
     ledger.leave()
     clock.advance(10_000)
-    balance = ledger.close()
+    ledger.close()
 
-    assert (outer.current, inner.current) == ([1010], [100])
-    assert (balance.total_ns, balance.other_ns) == (11_111, 10_001)
-    assert ledger.intervals == [("inner", 11, 111), ("outer", 1, 1111)]
+    assert own_ns(ledger) == [("inner", 100), ("outer", 1010)]
+    assert [interval for _, _, *interval in ledger.samples] == [[11, 111], [1, 1111]]
+    assert (ledger.total_ns, ledger.other_ns) == (11_111, 10_001)
 
 
 def test_a_paused_phase_goes_on_in_one_sample(clock: FakeClock) -> None:
-    ledger, step, forward = Ledger(clock), Measurement("step"), Measurement("forward")
+    ledger = new_ledger(clock)
 
     ledger.begin(keep_intervals=False)
     for _ in range(3):
-        ledger.enter(forward)
+        ledger.enter("forward")
         clock.advance(5)
         ledger.leave()
-        ledger.enter(step)
+        ledger.enter("step")
         clock.advance(2)
         ledger.leave(paused=True)
-    ledger.enter(step)
+    ledger.enter("step")
     clock.advance(1)
     ledger.leave()
 
-    assert (step.current, forward.current) == ([7], [5, 5, 5])
+    assert own_ns(ledger) == [("forward", 5)] * 3 + [("step", 7)]
 
 
 def test_a_phase_recognised_late_begins_at_the_last_boundary(clock: FakeClock) -> None:
-    ledger, forward, logging = Ledger(clock), Measurement("forward"), Measurement("logging")
+    ledger = new_ledger(clock)
 
     ledger.begin(keep_intervals=False)
-    ledger.enter(forward)
+    ledger.enter("forward")
     clock.advance(3)
     ledger.leave()
     clock.advance(4)
-    ledger.enter(logging, since_last=True)
+    ledger.enter("logging", since_last=True)
     clock.advance(5)
     ledger.leave()
+    ledger.close()
 
-    assert logging.current == [9]
-    assert ledger.close().other_ns == 0
+    assert own_ns(ledger) == [("forward", 3), ("logging", 9)]
+    assert ledger.other_ns == 0
 
 
 def test_closed_as_of_the_last_boundary_it_ends_there(clock: FakeClock) -> None:
-    ledger, forward = Ledger(clock), Measurement("forward")
+    ledger = new_ledger(clock)
 
     ledger.begin(keep_intervals=False)
-    ledger.enter(forward)
+    ledger.enter("forward")
     clock.advance(3)
     ledger.leave()
     clock.advance(1_000_000)
+    ledger.close(at_last=True)
 
-    assert ledger.close(at_last=True)[1:] == (3, 0)
+    assert (ledger.total_ns, ledger.other_ns) == (3, 0)
+
+
+def test_what_was_dropped_leaves_nothing_behind(clock: FakeClock) -> None:
+    ledger = new_ledger(clock)
+
+    ledger.begin(keep_intervals=False)
+    ledger.enter("forward")
+    clock.advance(3)
+    ledger.drop()
+    ledger.begin(keep_intervals=False)
+    clock.advance(5)
+    ledger.close()
+
+    assert (ledger.total_ns, ledger.other_ns, ledger.samples) == (5, 5, [])
 
 
 @given(st.lists(st.tuples(st.sampled_from("()"), st.integers(0, 10**9)), max_size=60))
 def test_the_phases_and_the_rest_always_add_up_to_the_whole(steps: list[tuple[str, int]]) -> None:
     clock = FakeClock(now_ns=0)
-    ledger, phases, depth = Ledger(clock), [Measurement(str(i)) for i in range(60)], 0
+    ledger, depth = new_ledger(clock), 0
 
     ledger.begin(keep_intervals=False)
     for step, ns in steps:
         clock.advance(ns)
         if step == "(":
-            ledger.enter(phases[depth])
+            ledger.enter(NAMES[depth])
             depth += 1
         elif depth:
             depth -= 1
             ledger.leave()
     for _ in range(depth):
         ledger.leave()
-    balance = ledger.close()
+    ledger.close()
 
-    samples = [ns for phase in phases for ns in phase.current]
-    assert balance.total_ns == sum(ns for _, ns in steps)
-    assert sum(samples) + balance.other_ns == balance.total_ns
-    assert min([balance.other_ns, *samples]) >= 0
+    samples = [ns for _, ns in own_ns(ledger)]
+    assert ledger.total_ns == sum(ns for _, ns in steps)
+    assert sum(samples) + ledger.other_ns == ledger.total_ns
+    assert min([ledger.other_ns, *samples]) >= 0

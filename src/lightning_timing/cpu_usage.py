@@ -159,8 +159,11 @@ class CpuUsageMeter:
         self._reason = self._reason or reading.reason
 
     def result(self) -> CpuUsage:
-        """Returns the figures so far. What cannot be known, or not yet, is None."""
-        measured_ns, used_ns, _, _ = self._progress
+        """Returns the figures so far, an open interval included. What cannot be known, or not yet, is None."""
+        measured_ns, used_ns, open_since_ns, open_used_ns = self._progress
+        if open_since_ns is not None:
+            used_ns += self._process_clock() - open_used_ns
+            measured_ns += self._clock() - open_since_ns
         children, machine = self._children.value, self._machine.value
         if os.getpid() != self._pid or not measured_ns:
             return CpuUsage(self.measurement, None, None, None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_timing.clocks import Clock
 from lightning_timing.device_timer import DeviceTimer, Mark, Segment
-from lightning_timing.ledger import Balance, Ledger
+from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
 from lightning_timing.phases import ITERATION, OTHER
 
@@ -19,14 +19,21 @@ class DeviceLedger(Ledger):
 
     Args:
         clock: Read once at every boundary.
+        phases: By name, the measurements of the phases that can be entered.
         timer: Takes the phases' parts on the device.
         before_reading: Called before the clock is read.
     """
 
     __slots__ = ("_begin_mark", "_carried", "_last_mark", "_segments", "_timer")
 
-    def __init__(self, clock: Clock, timer: DeviceTimer[Any], before_reading: Callable[[], None] | None = None) -> None:
-        super().__init__(clock, before_reading)
+    def __init__(
+        self,
+        clock: Clock,
+        phases: Mapping[str, Measurement],
+        timer: DeviceTimer[Any],
+        before_reading: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(clock, phases, before_reading)
         self._timer = timer
         self._segments: list[list[Segment]] = []
         self._carried: dict[str, list[Segment]] = {}
@@ -40,21 +47,19 @@ class DeviceLedger(Ledger):
         self._segments[:] = [[]]
         self._begin_mark = self._last_mark = self._timer.mark()
 
-    def enter(self, measurement: Measurement, since_last: bool = False) -> None:
+    def enter(self, phase: str, since_last: bool = False) -> None:
         """Opens a phase inside the one on top."""
-        super().enter(measurement, since_last)
+        super().enter(phase, since_last)
         if not since_last:
             self._cut()
         self._segments.append([])
 
     def leave(self, paused: bool = False) -> None:
         """Closes the phase on top."""
-        measurement = self.frames[-1].measurement
+        measurement = self._open[-1]
         super().leave(paused)
         self._cut()
         segments = self._segments.pop()
-        if measurement is None:
-            return
         segments = self._carried.pop(measurement.name, []) + segments
         if paused:
             self._carried[measurement.name] = segments
@@ -63,15 +68,14 @@ class DeviceLedger(Ledger):
         if measurement.whole is not None:
             self._timer.add(measurement.whole.name, *segments)
 
-    def close(self, at_last: bool = False) -> Balance:
+    def close(self, at_last: bool = False) -> None:
         """Closes the ledger, and hands on the iteration's and the rest's parts."""
-        balance = super().close(at_last)
+        super().close(at_last)
         if not at_last:
             self._cut()
         if self._begin_mark is not None and self._last_mark is not None:
             self._timer.add(ITERATION, (self._begin_mark, self._last_mark))
             self._timer.add(OTHER, *self._segments[0])
-        return balance
 
     @property
     def last_mark(self) -> Mark | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_ident
-from typing import NamedTuple
 
 from lightning_timing.clocks import Clock
 from lightning_timing.measurement import Measurement
@@ -12,126 +11,141 @@ from lightning_timing.measurement import Measurement
 Interval = tuple[str, int, int]
 """A measurement's name, start and end, in nanoseconds from the ledger's beginning."""
 
+Sample = tuple[Measurement, int | None, int, int]
+"""A phase's own time, None where it was paused, and its start and end on the clock, in nanoseconds.
 
-class _Frame:
-    """An open phase: what it has claimed so far, in nanoseconds, and when it was entered."""
-
-    __slots__ = ("begin", "measurement", "own")
-
-    def __init__(self, measurement: Measurement | None, begin: int) -> None:
-        self.measurement = measurement
-        self.begin = begin
-        self.own = 0
-
-
-class Balance(NamedTuple):
-    """A closed ledger, in nanoseconds.
-
-    Attributes:
-        begin_ns: When it began.
-        total_ns: How long it ran.
-        other_ns: What no phase claimed.
-    """
-
-    begin_ns: int
-    total_ns: int
-    other_ns: int
+A plain tuple, as there is one for each phase of each iteration.
+"""
 
 
 class Ledger:
-    """A stack of open phases. At each boundary the time since the last one goes to the phase on top.
+    """A stack of open phases, each with the time that the phases inside it took.
 
-    So the samples of the phases and `other` add up to the whole exactly, whatever nests in what, and one reading of
-    the clock serves both the phase that ends and the one that goes on.
+    A phase's own time is what it took less those, and what no phase claimed is what the ledger took less the outermost
+    ones; so the samples and `other_ns` add up to the whole exactly, whatever nests in what.
 
     Args:
         clock: Read once at every boundary.
         before_reading: Called before the clock is read, where the device is to be synchronized there.
 
     Attributes:
-        frames: The open phases, outermost first; the first stands for the whole. Empty while nothing is open.
+        phases: By name, the measurements of the phases that can be entered.
+        is_open: Whether it was begun and not closed.
+        read: Reads the clock, with the device synchronized where that was asked for.
         begin_ns: When the ledger was opened.
         last_ns: The last boundary.
+        total_ns: How long it ran; known when it is closed.
+        other_ns: What no phase claimed; known when it is closed.
+        samples: Of the phases that were left since it was opened, in that order.
+        keeps_intervals: Whether the positions of intervals are of interest.
+        placed: Intervals of the user's, which are in no sample, on the clock.
         thread: The thread that opened it.
-        intervals: The intervals so far, or None where they are not kept.
     """
 
-    __slots__ = ("_before_reading", "_clock", "begin_ns", "frames", "intervals", "last_ns", "thread")
+    __slots__ = (
+        "_begins",
+        "_inside",
+        "_open",
+        "begin_ns",
+        "is_open",
+        "keeps_intervals",
+        "last_ns",
+        "other_ns",
+        "phases",
+        "placed",
+        "read",
+        "samples",
+        "thread",
+        "total_ns",
+    )
 
-    def __init__(self, clock: Clock, before_reading: Callable[[], None] | None = None) -> None:
-        self._clock = clock
-        self._before_reading = before_reading
-        self.frames: list[_Frame] = []
+    def __init__(
+        self, clock: Clock, phases: Mapping[str, Measurement], before_reading: Callable[[], None] | None = None
+    ) -> None:
+        self.phases = phases
+        self.is_open = False
+        self.read = clock if before_reading is None else _reading_after(before_reading, clock)
         self.begin_ns = 0
         self.last_ns = 0
-        self.intervals: list[Interval] | None = None
+        self.total_ns = 0
+        self.other_ns = 0
+        self.samples: list[Sample] = []
+        self.keeps_intervals = False
+        self.placed: list[Interval] = []
         self.thread = get_ident()
+        # One entry for each open phase; the times inside begin with those of the whole ledger.
+        self._open: list[Measurement] = []
+        self._begins: list[int] = []
+        self._inside: list[int] = [0]
 
-    def read(self) -> int:
-        """Reads the clock, with the device synchronized where that was asked for."""
-        if self._before_reading is not None:
-            self._before_reading()
-        return self._clock()
+    @property
+    def depth(self) -> int:
+        """How many phases are open."""
+        return len(self._open)
 
     def begin(self, keep_intervals: bool) -> None:
         """Opens an empty ledger now."""
-        self.begin_ns = self.last_ns = self.read()
-        self.frames[:] = [_Frame(None, self.begin_ns)]
-        self.intervals = [] if keep_intervals else None
+        if self._open:
+            self.drop()
+        self._inside[0] = 0
+        self.samples = []
+        self.keeps_intervals = keep_intervals
+        if self.placed:
+            self.placed = []
         self.thread = get_ident()
+        self.is_open = True
+        self.begin_ns = self.last_ns = self.read()
 
-    def enter(self, measurement: Measurement, since_last: bool = False) -> None:
+    def enter(self, phase: str, since_last: bool = False) -> None:
         """Opens a phase inside the one on top.
 
         Args:
-            measurement: Takes the sample when the phase is left.
+            phase: Its name.
             since_last: Open it as of the last boundary instead of now.
         """
+        self._open.append(self.phases[phase])
+        self._inside.append(0)
         if not since_last:
-            if self._before_reading is not None:
-                self._before_reading()
-            now = self._clock()
-            self.frames[-1].own += now - self.last_ns
-            self.last_ns = now
-        self.frames.append(_Frame(measurement, self.last_ns))
+            self.last_ns = self.read()
+        self._begins.append(self.last_ns)
 
     def leave(self, paused: bool = False) -> None:
         """Closes the phase on top; its sample is its own time, without the phases inside it.
 
         Args:
             paused: Keep the time for the next interval of the same measurement, which continues this one.
-        """
-        if self._before_reading is not None:
-            self._before_reading()
-        now = self._clock()
-        frame = self.frames.pop()
-        own = frame.own + now - self.last_ns
-        self.last_ns = now
-        measurement = frame.measurement
-        if measurement is None:
-            raise IndexError("no phase is open")
-        if self.intervals is not None:
-            self.intervals.append((measurement.name, frame.begin - self.begin_ns, now - self.begin_ns))
-        own += measurement.carried
-        if paused:
-            measurement.carried = own
-        else:
-            measurement.carried = 0
-            measurement.append(own)
 
-    def close(self, at_last: bool = False) -> Balance:
+        Raises:
+            IndexError: No phase is open.
+        """
+        self.last_ns = now = self.read()
+        measurement = self._open.pop()
+        begin = self._begins.pop()
+        took = now - begin
+        own = took - self._inside.pop()
+        self._inside[-1] += took
+        if paused or measurement.carried:
+            self.samples.append((measurement, measurement.carry(own, paused), begin, now))
+        else:
+            self.samples.append((measurement, own, begin, now))
+
+    def close(self, at_last: bool = False) -> None:
         """Closes the ledger. Every phase has been left before.
 
         Args:
             at_last: Close it as of the last boundary instead of now.
         """
         end = self.last_ns if at_last else self.read()
-        root = self.frames.pop()
-        return Balance(self.begin_ns, end - self.begin_ns, root.own + end - self.last_ns)
+        self.is_open = False
+        self.total_ns = end - self.begin_ns
+        self.other_ns = self.total_ns - self._inside[0]
 
     def drop(self) -> None:
         """Closes the ledger and forgets it."""
-        self.frames.clear()
+        self.is_open = False
+        self._open.clear()
+        self._begins.clear()
+        self._inside[:] = [0]
 
     def enclosing(self, begin_ns: int) -> tuple[str | None, int | None]:
         """The innermost phase that was open at the given moment and is open still, and when it began.
@@ -139,7 +153,15 @@ class Ledger:
         Returns:
             Its name, None for the iteration itself, and its beginning in nanoseconds; both None where there is none.
         """
-        for frame in reversed(self.frames):
-            if frame.begin <= begin_ns:
-                return (None if frame.measurement is None else frame.measurement.name), frame.begin
-        return None, None
+        for measurement, begin in zip(reversed(self._open), reversed(self._begins), strict=True):
+            if begin <= begin_ns:
+                return measurement.name, begin
+        return (None, self.begin_ns) if self.is_open and self.begin_ns <= begin_ns else (None, None)
+
+
+def _reading_after(before_reading: Callable[[], None], clock: Clock) -> Clock:
+    def read() -> int:
+        before_reading()
+        return clock()
+
+    return read

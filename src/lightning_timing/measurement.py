@@ -40,7 +40,7 @@ class Measurement:
         thread: The thread that opened it.
         unusual: Whether every start and end takes the careful path.
         append: Adds a sample, in nanoseconds, to this iteration.
-        current: The samples of this iteration, in nanoseconds.
+        current: The samples since they were last taken, in nanoseconds; of the user's measurements, this iteration's.
         openings: The open intervals by thread identifier, where `unusual`.
         carried: What earlier parts of the interval that is now open took, where it was paused, in nanoseconds.
         whole: The measurement that this is a part of, and that gets its samples too: `callbacks` of `callbacks/X`.
@@ -90,6 +90,16 @@ class Measurement:
         taken = self.current[:]
         del self.current[: len(taken)]
         return taken
+
+    def carry(self, own_ns: int, paused: bool) -> int | None:
+        """Adds what an interval took to the parts of it before, where it was paused.
+
+        Returns:
+            The whole interval's time, in nanoseconds; None if it is paused again.
+        """
+        whole = own_ns + self.carried
+        self.carried = whole if paused else 0
+        return None if paused else whole
 
     def opened_by(self, thread: int) -> bool:
         """Whether an interval is open on the given thread and its sample still counts."""
@@ -164,3 +174,7 @@ class Measurement:
 
 def _seconds(ns: float | None) -> float | None:
     return None if ns is None else ns / 1e9
+
+
+UserSamples = tuple[Measurement, list[int]]
+"""A measurement of the user's and its samples in one iteration, in nanoseconds."""

@@ -8,14 +8,14 @@ import stat
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lightning_timing.record import IterationRow, OutsideRow, RunSummary, SegmentEnd, SegmentHeader, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from lightning_timing.clocks import Clock
@@ -74,8 +74,8 @@ class RecordWriter:
         self._thread = threading.Thread(target=self._run, name="lightning-timing-record", daemon=True)
         self._start(header)
 
-    def append(self, line: IterationRow | OutsideRow) -> None:
-        """Hands over a line to be written within `FLUSH_INTERVAL_S`."""
+    def append(self, line: IterationRow | OutsideRow | Mapping[str, Any]) -> None:
+        """Hands over a line to be written within `FLUSH_INTERVAL_S`: one of the record's, or a mapping like it."""
         if not self._is_open or os.getpid() != self._pid:
             return
         if self._failure is not None:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.closed_iterations import MAX_WAITING, ClosedIterations, measure
 from lightning_timing.compiling import compilations_so_far, compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.device_timer import DeviceTimer
-from lightning_timing.ledger import Balance, Ledger
-from lightning_timing.measurement import Measurement
+from lightning_timing.ledger import Ledger
+from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown
 from lightning_timing.one_time import OneTimeMeasurements
@@ -26,12 +27,15 @@ from lightning_timing.user_measurements import Measurements, UserMeasurements
 INTERVALS_KEPT_ITERATIONS: Final = 10_000
 """Iterations of a stage whose intervals are handed on with their positions; later ones have only their sums."""
 
+_NO_LABEL: Final = IterationLabel()
+
 
 class Recorder:
     """Turns iterations, phases and the user's measurements into the figures of each stage.
 
     A measurement is started and ended by `Stopwatch` on `measurements`, the current stage's, so that the hot path
-    costs no further call; what is out of the ordinary goes to `user`.
+    costs no further call; what is out of the ordinary goes to `user`. What an iteration leaves to do, beyond counting
+    it, is done for some of them at once.
 
     Args:
         settings: How to count.
@@ -49,8 +53,14 @@ class Recorder:
         user: Takes what is out of the ordinary with them.
         one_time: One-time measurements.
         cpu: Which measurement gets CPU usage.
+        catch_up: Has it told of all phases so far, where it follows late.
         on_outside: Told of what was measured while no iteration was open.
-        bookkeeping_ns: The time between iterations that went into counting and handing them on, in nanoseconds.
+        enter: Opens a phase, of the given name, inside the one that is open: now, or (`since_last`) as of the last
+            boundary, where it was recognised late. It is bound to what that means while an iteration is open, or to
+            what it means between two, so that the hot path has neither a branch nor a further call for that.
+        leave: Closes the phase that is open, for good or (`paused`) to be continued by the next one of its name. Bound
+            likewise.
+        bookkeeping_ns: The time that went into counting iterations and handing them on, in nanoseconds.
     """
 
     def __init__(
@@ -70,14 +80,27 @@ class Recorder:
         self._settings = settings
         self._phases_are_taken = phases_are_taken
         self._keep_intervals = keep_intervals
-        self._on_iteration: Callable[[MeasuredIteration], None] | None = None
+        self._syncs = before_reading is not None
+        self.catch_up: Callable[[], None] = _nothing
+        self._stages: dict[str, StageRecord] = {}
+        self.stage = self._stages[TRAIN] = self._new_stage(TRAIN)
+        self.measurements: Measurements = self.stage.measurements
         self._ledger = (
-            Ledger(clock, before_reading) if device_timer is None else DeviceLedger(clock, device_timer, before_reading)
+            Ledger(clock, self.stage.phases, before_reading)
+            if device_timer is None
+            else DeviceLedger(clock, self.stage.phases, device_timer, before_reading)
         )
-        self._between = Ledger(clock, before_reading)
+        self._between = Ledger(clock, self.stage.between, before_reading)
+        self._inside_edges = self._ledger.enter, self._ledger.leave
+        self._between_edges = self._enter_between, self._leave_between
+        self.enter: Callable[..., None]
+        self.leave: Callable[..., None]
+        self.enter, self.leave = self._between_edges
+        self._closed = ClosedIterations()
         self._deferred = None if device_timer is None else DeferredIterations(device_timer)
         self._misuse = Misuse(settings.on_misuse)
         self._cpu_part = Part("CPU usage", strict=False)
+        self._cpu_is_due = False
         self.cpu = CpuChoice(clock)
         self.one_time = OneTimeMeasurements(self._ledger.read, self._misuse)
         self.user = UserMeasurements(
@@ -86,23 +109,28 @@ class Recorder:
         self._compilations = compilations_so_far()
         self._first_wait_begin = 0
         self._first_wait: tuple[int, int] | None = None
-        self._balance = Balance(0, 0, 0)
         self._closed_at: int | None = None
-        self._stages: dict[str, StageRecord] = {}
-        self.stage: StageRecord
-        self.measurements: Measurements
-        self.begin_stage(TRAIN)
+        self._report_every = 1
+        self._on_report_due: Callable[[], None] | None = None
 
     # ---- stages ----
 
     def begin_stage(self, stage: str) -> None:
         """Has what follows counted for the given stage. No iteration is open."""
-        if self._stages:
-            self._take_outside_of(self.stage)  # now, since the stage may never come again
+        self._take_outside_of(self.stage)  # now, since the stage may never come again
         if stage not in self._stages:
-            self._stages[stage] = StageRecord(stage, self._warmup_of(stage))
+            self._stages[stage] = self._new_stage(stage)
         self.stage = self._stages[stage]
         self.measurements = self.stage.measurements
+        self._ledger.phases, self._between.phases = self.stage.phases, self.stage.between
+        self._compilations = compilations_so_far()
+
+    def _new_stage(self, stage: str) -> StageRecord:
+        record = StageRecord(stage, self._warmup_of(stage))
+        if self._phases_are_taken:
+            for phase in (ITERATION, OTHER):
+                _ = record.phases[phase]  # reported as not measured where all is warm-up
+        return record
 
     def _warmup_of(self, stage: str) -> int:
         warmup = self._settings.num_warmup_iters
@@ -123,32 +151,60 @@ class Recorder:
     # ---- iterations ----
 
     def hand_on_to(self, on_iteration: Callable[[MeasuredIteration], None] | None) -> None:
-        """Has each iteration that counts handed on: at once, or where the device is timed, when that is known."""
+        """Has each iteration that counts handed on: soon after it or, where the device is timed, when that is known."""
         if self._deferred is None:
-            self._on_iteration = on_iteration
+            self._closed.on_iteration = on_iteration
         else:
             self._deferred.on_iteration = on_iteration
 
+    def report_every(self, iterations: int, on_due: Callable[[], None] | None) -> None:
+        """Has something, or nothing, called after every so many iterations that count, before the next one begins."""
+        self._report_every, self._on_report_due = iterations, on_due
+
+    @property
+    def may_follow_late(self) -> bool:
+        """Whether it can be told of phases later than they are, which it cannot where the device is asked at each."""
+        return self._deferred is None and not self._syncs
+
+    def follow_late(self, catch_up: Callable[[], None]) -> None:
+        """From now on `catch_up` has it told of all phases so far. It is called where those matter."""
+        self.catch_up = self.user.catch_up = catch_up
+
+    def read_moments_by(self, read: Clock) -> None:
+        """Has it read the moments of phases otherwise: by its own clock, or by one that shows when they were."""
+        self._ledger.read = self._between.read = read
+
+    def patience(self) -> int:
+        """How many iterations it can wait from now on before it is told of them."""
+        if self.measurements or not self.stage.iterations:
+            return 0
+        if self._on_report_due is None:
+            return MAX_WAITING - 1
+        return min(MAX_WAITING, self._report_every - self.stage.iterations % self._report_every) - 1
+
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
-        self._take_users_outside(self.stage)
-        if self.cpu.name == ITERATION and self.stage.warmup_left <= 0:
+        stage, ledger = self.stage, self._ledger
+        if self.measurements:
+            self._take_users_outside(stage)
+        if self._cpu_is_due and stage.warmup_left <= 0:
+            self._cpu_is_due = False
             self.cpu.begin()
-        kept = self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
-        self._ledger.begin(keep_intervals=kept)
+        ledger.begin(self._keep_intervals and stage.iterations < INTERVALS_KEPT_ITERATIONS)
+        self.enter, self.leave = self._inside_edges
         if self._closed_at is not None:
-            self.bookkeeping_ns += self._ledger.begin_ns - self._closed_at
+            self.bookkeeping_ns += ledger.begin_ns - self._closed_at
             self._closed_at = None
 
     def close_iteration(self, at_last: bool = False) -> None:
         """Closes the iteration as of now, or (`at_last`) as of the last phase's end."""
-        self._balance = self._ledger.close(at_last)
-        self._closed_at = None if at_last else self._balance.begin_ns + self._balance.total_ns
-        if self.cpu.name == ITERATION:
-            self.cpu.end()
+        ledger = self._ledger
+        ledger.close(at_last)
+        self.enter, self.leave = self._between_edges
+        self._closed_at = None if at_last else ledger.begin_ns + ledger.total_ns
 
     def count_iteration(self, label: IterationLabel) -> bool:
-        """Counts the iteration that was closed, and hands it on.
+        """Counts the iteration that was closed.
 
         Args:
             label: What it is known by.
@@ -159,22 +215,28 @@ class Recorder:
         Raises:
             MisuseError: A measurement was still open on this thread, and misuse is to be raised.
         """
-        stage, ledger, balance = self.stage, self._ledger, self._balance
-        if self._phases_are_taken:
-            stage.phase(OTHER).append(balance.other_ns)
-            stage.phase(ITERATION).append(balance.total_ns)
-        self._recognise_compilation()
-        self._take_between(self.stage)
-        left_open = self.user.spoil_open(list(self.measurements.values()), last_of_warmup=stage.warmup_left == 1)
-        ns = stage.take(balance.total_ns, label.samples, label.skipped)
-        measured = None if ns is None else MeasuredIteration(stage.stage, label, balance.begin_ns, ns, ledger.intervals)
-        if self._deferred is not None and isinstance(ledger, DeviceLedger):
-            self._deferred.end_iteration(stage, measured, ledger)
-        elif self._on_iteration is not None and measured is not None:
-            self._on_iteration(measured)
+        stage, ledger = self.stage, self._ledger
+        users: list[UserSamples] = []
+        left_open: list[str] = []
+        if not stage.iterations:
+            self._recognise_compilation()
+        if self._first_wait is not None:
+            self._take_first_wait(stage)
+        if self.measurements:
+            left_open = self.user.spoil_open(self.measurements, last_of_warmup=stage.warmup_left == 1)
+        counts = not stage.leave_out()
+        if counts:
+            stage.count(ledger.total_ns, label.samples, label.skipped)
+            if self.measurements:
+                users = stage.take_users()
+            self._keep(label, users)
+        elif isinstance(ledger, DeviceLedger) and self._deferred is not None:
+            self._deferred.end_iteration(stage, None, ledger)
         for name in left_open:
             self._misuse.report(name, f"measurement {name!r} was still open when its iteration was finished")
-        return measured is not None
+        if counts and self._on_report_due is not None and stage.iterations % self._report_every == 0:
+            self._on_report_due()
+        return counts
 
     def drop_iteration(self) -> None:
         """Forgets the iteration that is open: it was not completed."""
@@ -182,24 +244,21 @@ class Recorder:
             self._deferred.timer.drop_iteration()
         self._closed_at = None
         self._ledger.drop()
+        self.enter, self.leave = self._between_edges
         self.stage.drop_current()
 
-    def finish_iteration(self, when_counted: Callable[[], None]) -> None:
+    def finish_iteration(self) -> None:
         """Ends the iteration of a plain loop, where one follows the other.
 
         Does nothing where the callbacks say when an iteration ends.
-
-        Args:
-            when_counted: Called if it was counted, before the next one begins.
         """
         if self._phases_are_taken:
             return
-        if not self._ledger.frames:
+        if not self._ledger.is_open:
             self._ledger.begin(keep_intervals=False)
         try:
             self.close_iteration()
-            if self.count_iteration(IterationLabel(batch_idx=self.stage.iterations)):
-                when_counted()
+            self.count_iteration(_NO_LABEL)
         finally:
             self._ledger.begin(keep_intervals=False)
 
@@ -208,65 +267,78 @@ class Recorder:
         compilations = compilations_so_far()
         if compilations != self._compilations:
             self._compilations = compilations
-            if not self.stage.iterations:
-                self.stage.warmup_left = max(self.stage.warmup_left, 1)
+            self.stage.warmup_left = max(self.stage.warmup_left, 1)
 
-    # ---- phases: the callbacks' own measurements ----
-
-    def enter(self, phase: str, since_last: bool = False) -> None:
-        """Opens a phase inside the one that is open.
-
-        Args:
-            phase: Its name.
-            since_last: Open it as of the last boundary instead of now, where what it holds was recognised late.
-        """
-        ledger = self._ledger
-        if ledger.frames:
-            phases = self.stage.phases
-            ledger.enter(phases[phase] if phase in phases else self.stage.phase(phase), since_last)
-            return
-        if not self._between.frames:
-            self._between.begin(keep_intervals=False)
-        self._between.enter(self.stage.between_iterations(phase))
-
-    def leave(self, paused: bool = False) -> None:
-        """Closes the phase that is open.
-
-        Args:
-            paused: Keep its time for the next interval of the same phase, which continues this one.
-        """
-        if self._ledger.frames:
-            self._ledger.leave(paused)
+    def _keep(self, label: IterationLabel, users: list[UserSamples]) -> None:
+        """Has the iteration that was closed, and counts, taken into the figures."""
+        stage, ledger = self.stage, self._ledger
+        other_ns = ledger.other_ns if self._phases_are_taken else None
+        placed = ledger.placed if ledger.keeps_intervals else None
+        closed = stage, label, ledger.begin_ns, ledger.total_ns, other_ns, ledger.samples, users, placed
+        if isinstance(ledger, DeviceLedger) and self._deferred is not None:
+            self._deferred.end_iteration(stage, measure(closed), ledger)
+            stage.fold()
         else:
-            self._leave_between(paused)
+            self._closed.add(closed)
 
-    def _leave_between(self, paused: bool) -> None:
-        measurement = self._between.frames[-1].measurement
-        self._between.leave(paused)
-        if len(self._between.frames) == 1:
-            self._between.drop()
-        while measurement is not None and not paused:
-            self._hand_on_outside(self.stage, measurement.name, measurement.current[-1], self._between.last_ns)
-            measurement = measurement.whole
+    def rest(self) -> None:
+        """No iteration follows for now. A stretch of them is metered as one, for the CPU's clock is slow to read."""
+        if self.cpu.name == ITERATION and not self._cpu_is_due:
+            self._cpu_is_due = True
+            self.cpu.end()
 
     # ---- outside of iterations ----
 
+    def _enter_between(self, phase: str, since_last: bool = False) -> None:
+        if not self._between.is_open:
+            self._between.begin(keep_intervals=False)
+        self._between.enter(phase)
+
+    def _leave_between(self, paused: bool = False) -> None:
+        self._between.leave(paused)
+        measurement, own_ns, _, end_ns = self._between.samples.pop()
+        if not self._between.depth:
+            self._between.drop()
+        counted: Measurement | None = measurement
+        while counted is not None and own_ns is not None:
+            self._hand_on_outside(self.stage, counted.name, own_ns, end_ns)
+            counted.distribution.add(own_ns)
+            counted = counted.whole
+
+    def begin_first_data_wait(self, resumed: bool = False) -> None:
+        """The wait for an epoch's first batch begins.
+
+        Args:
+            resumed: Or rather, it was not over when `end_first_data_wait` was called.
+        """
+        if resumed and self._first_wait is not None:
+            self._first_wait = None
+        else:
+            self._first_wait_begin = self._ledger.read()
+
+    def end_first_data_wait(self) -> None:
+        """The wait for an epoch's first batch is over. It lies outside the iterations, and is never warm-up."""
+        self._first_wait = self._first_wait_begin, self._ledger.read()
+
     def take_outside(self) -> None:
-        """Counts the phases between the iterations, and what the user measured there."""
+        """Counts what lies outside of iterations and was not counted yet."""
         self._take_outside_of(self.stage)
         for stage in self._stages.values():
-            self._take_outside_of(stage)
+            self._take_users_outside(stage)
 
     def _take_outside_of(self, stage: StageRecord) -> None:
-        self._take_between(stage)
+        if self._first_wait is not None:
+            self._take_first_wait(stage)
         self._take_users_outside(stage)
 
-    def _take_between(self, stage: StageRecord) -> None:
-        stage.take_between()
-        if self._first_wait is not None:
-            begin, end = self._first_wait
-            self._hand_on_outside(stage, FIRST_DATA_WAIT, end - begin, end)
-            self._first_wait = None
+    def _take_first_wait(self, stage: StageRecord) -> None:
+        if self._first_wait is None:
+            return
+        (begin, end), self._first_wait = self._first_wait, None
+        if FIRST_DATA_WAIT not in stage.between:
+            stage.between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
+        stage.between[FIRST_DATA_WAIT].distribution.add(end - begin)
+        self._hand_on_outside(stage, FIRST_DATA_WAIT, end - begin, end)
 
     def _take_users_outside(self, stage: StageRecord) -> None:
         for measurement, samples in stage.take_users_outside():
@@ -275,35 +347,17 @@ class Recorder:
                 self._hand_on_outside(stage, measurement.name, ns, measurement.begin + ns)
 
     def _hand_on_outside(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
+        self._closed.work_off(wait=False)  # what came before is handed on before
         if self.on_outside is not None:
             self.on_outside(MeasuredOutside(stage.stage, name, end_ns, ns))
-
-    def begin_first_data_wait(self, resumed: bool = False) -> None:
-        """The wait for an epoch's first batch begins.
-
-        Args:
-            resumed: Or rather, it was not over when `end_first_data_wait` was called.
-        """
-        if not resumed or self._first_wait is None:
-            self._first_wait_begin = self._ledger.read()
-        else:
-            self.stage.between[FIRST_DATA_WAIT].current.pop()
-
-    def end_first_data_wait(self) -> None:
-        """Counts the wait for an epoch's first batch. It lies outside the iterations, and is never warm-up."""
-        between = self.stage.between
-        if FIRST_DATA_WAIT not in between:
-            between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
-        now = self._ledger.read()
-        self._first_wait = self._first_wait_begin, now
-        between[FIRST_DATA_WAIT].append(now - self._first_wait_begin)
 
     # ---- the user's measurements ----
 
     def add(self, name: str) -> Measurement | None:
         """Makes the measurement of a new name in this stage; None where the name is refused."""
+        self.catch_up()
         measurement = self.user.add(self.measurements, name)
-        if measurement is not None and not self._phases_are_taken and not self._ledger.frames:
+        if measurement is not None and not self._phases_are_taken and not self._ledger.is_open:
             # A plain loop's first iteration begins with its first measurement.
             self._ledger.begin(keep_intervals=False)
         return measurement
@@ -324,14 +378,21 @@ class Recorder:
             return
         with self._cpu_part:
             self.cpu.choose(name, by_default)
+            self._cpu_is_due = name == ITERATION
         for measurements in self.all_measurements():
             if name in measurements:
                 measurements[name].go_unusual()
 
     # ---- results ----
 
+    def work_off(self) -> None:
+        """Has all iterations that count so far taken into the figures and handed on."""
+        self.catch_up()
+        self._closed.work_off()
+
     def figures(self, stage: str | None = None) -> Figures:
         """What has been measured so far, in one stage or (None) in all that were used."""
+        self.work_off()
         return Figures(
             stages={
                 name: record.summary()
@@ -350,6 +411,7 @@ class Recorder:
     @property
     def intervals_measured(self) -> int:
         """How many intervals were measured inside them."""
+        self.work_off()
         stages = self._stages.values()
         return sum(m.distribution.count for stage in stages for m in stage.all_measurements() if m.inside)
 
@@ -360,6 +422,16 @@ class Recorder:
 
     def release(self) -> None:
         """The run ends: waits once for the device's last times, and ends what runs beside the measured code."""
-        if self._deferred is not None:
-            self._deferred.drain()
-        self.cpu.stop()
+        try:
+            self.rest()
+            begin = self.clock()
+            self.work_off()
+            self.bookkeeping_ns += self.clock() - begin
+            if self._deferred is not None:
+                self._deferred.drain()
+        finally:
+            self.cpu.stop()
+
+
+def _nothing() -> None:
+    """It is told of phases as they are."""

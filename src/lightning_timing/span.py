@@ -83,21 +83,20 @@ class Span:
         return timed  # type: ignore[return-value]  # wraps keeps the signature, which mypy cannot see
 
 
-class _Spans(dict[str, Span]):
-    """The spans made so far, by name; a bounded number of them."""
+_spans: dict[str, Span] = {}
+"""Those made so far, by name; a bounded number of them."""
 
-    def __missing__(self, name: str) -> Span:
-        global _is_compiling  # noqa: PLW0603  # the hot path reads a global, which is the cheapest there is
-        # torch may have been imported since; its own function is much cheaper than looking for torch.
-        _is_compiling = compiling_probe()
-        made = Span(name)
-        if len(self) < _MAX_SPANS_KEPT:
-            self[name] = made
-        return made
-
-
-_spans = _Spans()
 _is_compiling = compiling_probe()
+
+
+def _new_span(name: str) -> Span:
+    global _is_compiling  # noqa: PLW0603  # the hot path reads a global, which is the cheapest there is
+    # torch may have been imported since; its own function is much cheaper than looking for torch.
+    _is_compiling = compiling_probe()
+    made = Span(name)
+    if len(_spans) < _MAX_SPANS_KEPT:
+        _spans[name] = made
+    return made
 
 
 def span(name: str) -> Span:
@@ -122,5 +121,7 @@ def span(name: str) -> Span:
         return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces
     try:
         return _spans[name]
+    except KeyError:
+        return _new_span(name)
     except TypeError:  # not hashable, so no str: refused where it is entered, as any other bad name
         return Span(name)

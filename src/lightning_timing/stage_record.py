@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from lightning_timing.distribution import EXACT_INTERVALS, Distribution
-from lightning_timing.measurement import Measurement
-from lightning_timing.phases import ITERATION, place_in_loop
+from lightning_timing.distribution import Distribution
+from lightning_timing.ledger import Sample
+from lightning_timing.measurement import Measurement, UserSamples
+from lightning_timing.phases import ITERATION, OTHER, place_in_loop
 from lightning_timing.record import StageSummary
 
 BETWEEN_ITERATIONS: Final = "between_iterations"
@@ -41,47 +42,13 @@ class StageRecord:
         self.skipped_batches = 0
         self.host_ahead = Distribution()
         self.measurements: dict[str, Measurement] = {}
-        self.phases: dict[str, Measurement] = {}
-        self.between: dict[str, Measurement] = {}
+        self.phases: dict[str, Measurement] = _Phases(parent=ITERATION, inside=True)
+        self.between: dict[str, Measurement] = _Phases(f"{BETWEEN_ITERATIONS}/", inside=False)
 
     @property
     def was_used(self) -> bool:
         """Whether anything happened in the stage."""
         return bool(self.iterations or self.warmup_iterations or self.measurements or self.between)
-
-    def phase(self, name: str) -> Measurement:
-        """The measurement of a phase inside an iteration, made on its first use."""
-        measurement = self.phases.get(name)
-        if measurement is None:
-            parent = None if name == ITERATION else ITERATION
-            measurement = self.phases[name] = self._grouped(name, name, parent, self.phase)
-        return measurement
-
-    def between_iterations(self, name: str) -> Measurement:
-        """The measurement of a phase while no iteration is open, made on its first use."""
-        measurement = self.between.get(name)
-        if measurement is None:
-            full_name = f"{BETWEEN_ITERATIONS}/{name}"
-            measurement = self.between[name] = self._grouped(name, full_name, None, self.between_iterations)
-            measurement.inside = False
-        return measurement
-
-    def _grouped(self, name: str, full_name: str, parent: str | None, get: Callable[[str], Measurement]) -> Measurement:
-        """Makes a measurement; that of a part, such as `callbacks/X`, hands its samples to the whole as well."""
-        group, _, part = name.partition("/")
-        if not part:
-            return Measurement(full_name, parent)
-        whole = get(group)
-        measurement = Measurement(full_name, whole.name)
-        measurement.whole = whole
-        own, also = measurement.current.append, whole.current.append
-
-        def append(ns: int) -> None:
-            own(ns)
-            also(ns)
-
-        measurement.append = append
-        return measurement
 
     def all_measurements(self) -> Iterator[Measurement]:
         """Every measurement, in the order of the loop: phases, the user's, then what lies between iterations."""
@@ -89,52 +56,75 @@ class StageRecord:
         yield from tuple(self.measurements.values())
         yield from tuple(self.between.values())
 
-    def take(self, iteration_ns: int, samples: int | None, skipped: bool) -> dict[str, int] | None:
-        """Counts an iteration, or leaves it out while warm-up lasts.
+    def leave_out(self) -> bool:
+        """Whether the iteration that is complete belongs to the warm-up; if so, it is forgotten."""
+        if self.warmup_left <= 0:
+            return False
+        self.warmup_left -= 1
+        self.warmup_iterations += 1
+        self.drop_current()
+        return True
+
+    def count(self, iteration_ns: int, samples: int | None, skipped: bool) -> None:
+        """Counts an iteration, whose samples are to be taken later.
 
         Args:
             iteration_ns: How long it took, in nanoseconds.
             samples: The size of its batch, or None.
             skipped: Whether its step returned None.
-
-        Returns:
-            The sum of each measurement's samples in it, in nanoseconds; None in warm-up.
         """
-        if self.warmup_left > 0:
-            self.warmup_left -= 1
-            self.warmup_iterations += 1
-            self.drop_current()
-            return None
-        ns_by_name = {}
-        may_fold = True
-        for measurements in (self.phases, self.measurements):
-            for measurement in tuple(measurements.values()):  # another thread may add one meanwhile
-                current = measurement.current
-                if not current:
-                    continue
-                pending = measurement.distribution.pending
-                if len(current) == 1:
-                    ns = current.pop()
-                    pending.append(ns)
-                else:
-                    taken = measurement.take_current()
-                    ns = sum(taken)
-                    pending.extend(taken)
-                ns_by_name[measurement.name] = ns
-                if may_fold and len(pending) > EXACT_INTERVALS:
-                    # At most one an iteration, so that no iteration pays for all of them.
-                    may_fold = not measurement.distribution.fold_if_full()
         self.iterations += 1
         self.iterations_ns += iteration_ns
         self.samples = None if self.samples is None or samples is None else self.samples + samples
         self.skipped_batches += skipped
+
+    def take_users(self) -> list[UserSamples]:
+        """Removes and returns the samples of the user's measurements in the iteration that is complete."""
+        measurements = tuple(self.measurements.values())  # another thread may add one meanwhile
+        return [(measurement, measurement.take_current()) for measurement in measurements if measurement.current]
+
+    def take(
+        self, iteration_ns: int, other_ns: int | None, samples: Sequence[Sample], users: Sequence[UserSamples]
+    ) -> dict[str, int]:
+        """Takes the samples of an iteration.
+
+        Args:
+            iteration_ns: How long it took, in nanoseconds.
+            other_ns: What no phase claimed of it, in nanoseconds; None where there are no phases.
+            samples: Those of the phases.
+            users: Those of the user's measurements.
+
+        Returns:
+            The sum of each measurement's samples in it, in nanoseconds.
+        """
+        ns_by_name: dict[str, int] = {}
+        if other_ns is not None:
+            _add(ns_by_name, self.phases[ITERATION], iteration_ns)
+            _add(ns_by_name, self.phases[OTHER], other_ns)
+        for measurement, own_ns, _, _ in samples:
+            if own_ns is None:
+                continue
+            if measurement.whole is None and measurement.name not in ns_by_name:  # nearly always
+                ns_by_name[measurement.name] = own_ns
+                measurement.distribution.pending.append(own_ns)
+            else:
+                _add(ns_by_name, measurement, own_ns)
+        for measurement, taken in users:
+            ns_by_name[measurement.name] = sum(taken)
+            measurement.distribution.pending.extend(taken)
         return ns_by_name
 
-    def take_between(self) -> None:
-        """Counts the phases between iterations, warm-up or not."""
-        for measurement in self.between.values():
-            if measurement.current:
-                _count(measurement)
+    def fold(self) -> None:
+        """Bounds the memory. To be called after each iteration, or after each few of them.
+
+        Folds in only some measurements at a time, since all get full at the same iteration.
+        """
+        left = 1 + len(self.phases) // 8 + len(self.measurements) // 8
+        for measurements in (self.phases, self.measurements):
+            for measurement in tuple(measurements.values()):  # another thread may add one meanwhile
+                left -= measurement.distribution.fold_if_full()
+                if not left:
+                    return
 
     def take_users_outside(self) -> list[tuple[Measurement, list[int]]]:
         """Counts what the user measured while no iteration was open. Returns the samples, in nanoseconds."""
@@ -189,8 +179,42 @@ class StageRecord:
         )
 
 
+def _add(ns_by_name: dict[str, int], measurement: Measurement, ns: int) -> None:
+    """Counts a sample; one of a part, such as `callbacks/X`, in the whole as well."""
+    name = measurement.name
+    ns_by_name[name] = ns_by_name[name] + ns if name in ns_by_name else ns
+    measurement.distribution.pending.append(ns)
+    if measurement.whole is not None:
+        _add(ns_by_name, measurement.whole, ns)
+
+
 def _count(measurement: Measurement) -> list[int]:
     taken = measurement.take_current()
     measurement.distribution.pending.extend(taken)
     measurement.distribution.fold_if_full()
     return taken
+
+
+class _Phases(dict[str, Measurement]):
+    """The measurements of phases, made when they are first looked up, those of parts with that of their whole.
+
+    Args:
+        group: What their names begin with.
+        parent: The name of what encloses all of them.
+        inside: Whether they lie inside the iterations.
+    """
+
+    def __init__(self, group: str = "", parent: str | None = None, *, inside: bool) -> None:
+        super().__init__()
+        self._group = group
+        self._parent = parent
+        self._inside = inside
+
+    def __missing__(self, phase: str) -> Measurement:
+        whole_phase, _, part = phase.partition("/")
+        whole = self[whole_phase] if part else None
+        parent = self._parent if whole is None else whole.name
+        made = Measurement(self._group + phase, None if phase == parent else parent, inside=self._inside)
+        made.whole = whole
+        self[phase] = made
+        return made

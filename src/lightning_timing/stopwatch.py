@@ -31,7 +31,7 @@ class Stopwatch:
     render: ClassVar[Callable[[Figures], str]] = staticmethod(repr)
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
 
-    __slots__ = ("_last", "_part", "_print", "_print_every", "_printing", "recorder")
+    __slots__ = ("_last", "_part", "_print", "_printing", "recorder")
 
     recorder: Recorder | None
     """Takes the measurements; None while disabled."""
@@ -40,7 +40,6 @@ class Stopwatch:
     _last: Recorder | None
     _part: Part
     _print: Callable[[str], None]
-    _print_every: int | None
     _printing: Part
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Stopwatch:
@@ -63,7 +62,6 @@ class Stopwatch:
         self._last = None
         self._part = _raising("the Stopwatch")
         self._print = print
-        self._print_every = None
         self._printing = _raising("the printed report")
 
     def enable(
@@ -119,14 +117,16 @@ class Stopwatch:
         if self.recorder is not None:
             raise TimingError("the Stopwatch is enabled already; call disable() first")
         self._print = printer
-        self._print_every = print_every_n_iters
         self._part = part or _raising("the Stopwatch")
         self._printing = printing or _raising("the printed report")
+        if print_every_n_iters is not None:
+            recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.stage))
         self.recorder = recorder
 
     def detach(self, recorder: Recorder) -> None:
         """Turns every method into a no-op again, if it is this recorder that takes the measurements."""
         if self.recorder is recorder:
+            recorder.report_every(1, None)
             self._last, self.recorder = recorder, None
 
     def disable(self) -> None:
@@ -150,7 +150,10 @@ class Stopwatch:
     def get_num_nonwarmup_iters_measured(self) -> int:
         """Returns how many iterations of the current stage were counted."""
         recorder = self.recorder or self._last
-        return 0 if recorder is None else recorder.stage.iterations
+        if recorder is None:
+            return 0
+        recorder.catch_up()
+        return recorder.stage.iterations
 
     def start_meas(self, name: str) -> None:
         """Starts a measurement. Several times in an iteration, or only in some; ended anywhere on the same thread.
@@ -161,8 +164,10 @@ class Stopwatch:
         Raises:
             MisuseError: It is open on this thread already, or the name is refused, and misuse is to be raised.
         """
+        if self.recorder is None:  # nothing cheaper is to be had, and mostly it is so
+            return
         recorder = self.recorder
-        if recorder is None or recorder.is_compiling():
+        if recorder is None or recorder.is_compiling():  # perhaps another thread has disabled it
             return
         try:
             try:
@@ -193,6 +198,8 @@ class Stopwatch:
         Raises:
             MisuseError: It is not open on this thread, and misuse is to be raised.
         """
+        if self.recorder is None:
+            return
         recorder = self.recorder
         if recorder is None or recorder.is_compiling():
             return
@@ -256,15 +263,9 @@ class Stopwatch:
         if recorder is None or recorder.is_compiling():
             return
         try:
-            recorder.finish_iteration(self.print_if_due)
+            recorder.finish_iteration()
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             self._part.fail(error)
-
-    def print_if_due(self) -> None:
-        """Prints the current stage's report after every `print_every_n_iters` counted iterations."""
-        recorder = self.recorder
-        if recorder is not None and self._print_every and recorder.stage.iterations % self._print_every == 0:
-            self._print_report(recorder, recorder.stage.stage)
 
     def print_eval_times(self) -> None:
         """Prints the report so far."""

@@ -31,6 +31,9 @@ class UserMeasurements:
         cpu: Knows which measurement gets CPU usage.
         misuse: Told of what is used out of order.
         phases_are_taken: Whether the callbacks measure phases, whose names are then not free.
+
+    Attributes:
+        catch_up: Has the ledger told of all phases so far, where it follows late.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class UserMeasurements:
         self._misuse = misuse
         self._phases_are_taken = phases_are_taken
         self._names_refused = False
+        self.catch_up: Callable[[], None] = lambda: None
 
     def add(self, measurements: Measurements, name: str) -> Measurement | None:
         """Makes the measurement of a new name; None for a name that is refused, after misuse was reported."""
@@ -73,16 +77,16 @@ class UserMeasurements:
         def first_sample(ns: int) -> None:
             # What encloses a measurement is looked for when its first interval ends, and never again.
             measurement.append = placed_sample
+            self.catch_up()
             measurement.parent = self._parent_of(measurement, list(measurements.values()))
             placed_sample(ns)
 
         def placed_sample(ns: int) -> None:
             ledger = self._ledger
-            if ledger.intervals is None:
+            if ledger.is_open and not ledger.keeps_intervals:
                 measurement.append = measurement.current.append
-            elif ledger.frames and ledger.thread == get_ident():
-                begin = measurement.begin - ledger.begin_ns
-                ledger.intervals.append((name, begin, begin + ns))
+            elif ledger.is_open and ledger.thread == get_ident():
+                ledger.placed.append((name, measurement.begin, measurement.begin + ns))
             measurement.current.append(ns)
 
         measurement.append = first_sample
@@ -155,7 +159,7 @@ class UserMeasurements:
         measurement.begin = opening.begin_ns
         measurement.append(now - opening.begin_ns)
 
-    def spoil_open(self, measurements: Iterable[Measurement], last_of_warmup: bool) -> list[str]:
+    def spoil_open(self, measurements: Measurements, last_of_warmup: bool) -> list[str]:
         """Has the samples of this thread's open measurements dropped, since their iteration is over.
 
         Those of other threads go on, unless warm-up just ended: what began in it does not count.
@@ -164,7 +168,7 @@ class UserMeasurements:
             The names of this thread's; none where warm-up just ended, for to straddle that is no misuse.
         """
         names = []
-        for measurement in measurements:
+        for measurement in tuple(measurements.values()):  # another thread may add one meanwhile
             if not measurement.is_open and not measurement.openings:
                 continue
             thread = get_ident()

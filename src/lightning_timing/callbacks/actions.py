@@ -40,6 +40,26 @@ _EVALUATION_ENDS: Final = ("on_validation_end", "on_test_end", "on_predict_end")
 _BATCH_ENDS: Final = ("on_train_batch_end", "on_validation_batch_end", "on_test_batch_end", "on_predict_batch_end")
 
 
+_WITHIN_A_BATCH: Final = tuple(
+    f".{hook}"
+    for hook in (
+        *_STEPS,
+        *_BATCH_ENDS,
+        *(name.replace("_end", "_start") for name in _BATCH_ENDS),
+        "batch_to_device",
+        "optimizer_step",
+        "optimizer_zero_grad",
+        "configure_gradient_clipping",
+        "lr_scheduler_step",
+        "backward",
+        "on_before_zero_grad",
+        "on_before_backward",
+        "on_after_backward",
+        "on_before_optimizer_step",
+    )
+)
+
+
 class Edges(NamedTuple):
     """What an action means.
 
@@ -47,11 +67,15 @@ class Edges(NamedTuple):
         phase: The phase that it is, if it is one.
         before: Called as it begins.
         after: Called as it ends, with whether it raised nothing.
+        turn: Called before that as it begins, for the end of what came before.
+        can_wait: Whether it lies within a batch, so that it may be told of later.
     """
 
     phase: str | None = None
     before: Callable[[], None] | None = None
     after: Callable[[bool], None] | None = None
+    turn: Callable[[], None] | None = None
+    can_wait: bool = False
 
 
 class Boundaries:
@@ -76,17 +100,23 @@ class Boundaries:
         self._is_ours = is_ours
         self._exception_raised = exception_raised
 
-    def of_start_and_stop(self, action: str) -> tuple[Callable[[], None] | None, Callable[[], None] | None]:
-        """What to call when an action is started and stopped by name."""
+    def of_start_and_stop(self, action: str) -> Edges | None:
+        """What an action means that is started and stopped by name; None where it is no boundary."""
         machine = self._machine
         if action.rpartition(".")[2] in _FETCHES:
-            return machine.fetch_began, machine.fetch_ended
+            return Edges(
+                before=machine.fetch_began, after=machine.fetch_ended, turn=machine.iteration_ends, can_wait=True
+            )
         if action == "optimizer_step":
-            return machine.step_began, machine.step_ended
-        return None, None
+            return Edges(before=machine.step_began, after=machine.step_ended, can_wait=True)
+        return None
 
     def of_context(self, action: str) -> Edges | None:
         """What the context of an action means; None where it is no boundary."""
+        edges = self._of_context(action)
+        return edges._replace(can_wait=True) if edges is not None and action.endswith(_WITHIN_A_BATCH) else edges
+
+    def _of_context(self, action: str) -> Edges | None:
         machine = self._machine
         if action == "run_training_epoch":
             return Edges(before=machine.epoch_began, after=machine.epoch_ended)
@@ -109,7 +139,7 @@ class Boundaries:
         if hook in _STEPS:
             return Edges(phase=FORWARD, before=machine.forward_begins)
         if hook == "backward":
-            return Edges(phase=BACKWARD)
+            return Edges(phase=BACKWARD, before=machine.backward_began)
         return None
 
     def _of_module(self, hook: str) -> Edges | None:
@@ -125,12 +155,13 @@ class Boundaries:
             return Edges(phase=GRAD_CLIP if clips else None, after=machine.gradients_ready)
         is_a_hook = hook.startswith("on_") and not hook.endswith("_batch_transfer")
         phase = callback_phase(type(module).__name__) if is_a_hook and _overrides(module, hook) else None
-        if hook == "on_before_backward":
-            return Edges(phase, after=machine.backward_announced)
-        if hook == "on_after_backward":
-            return Edges(phase, before=machine.backward_over)
-        if hook == "on_before_optimizer_step" and not module.automatic_optimization:
-            return Edges(phase, after=machine.gradients_ready)
+        if not module.automatic_optimization:
+            if hook == "on_before_backward":
+                return Edges(phase, after=machine.backward_announced)
+            if hook == "on_after_backward":
+                return Edges(phase, before=machine.backward_over)
+            if hook == "on_before_optimizer_step":
+                return Edges(phase, after=machine.gradients_ready)
         if hook in _BATCH_ENDS:
             return Edges(phase, after=machine.batch_completed)
         if hook in _EVALUATION_STARTS:
@@ -151,7 +182,7 @@ class Boundaries:
         phase = None
         if callback is not None and not self._is_ours(callback) and _overrides(callback, hook):
             phase = callback_phase(type(callback).__name__)
-        if hook == "on_after_backward":
+        if hook == "on_after_backward" and not self._trainer.lightning_module.automatic_optimization:
             return Edges(phase, before=self._machine.backward_over)
         if hook in _EVALUATION_EPOCH_ENDS:
             return Edges(phase, before=self._machine.evaluation_batches_ended)

@@ -25,10 +25,19 @@ _HOOKS_OF_A_BATCH: Final = (
     "on_before_optimizer_step",
 )
 
+HOOKS_OF_A_RUN: Final = (
+    "on_train_batch_start",
+    "on_validation_batch_start",
+    "on_test_batch_start",
+    "on_predict_batch_start",
+    "on_before_optimizer_step",
+)
+"""Hooks that are None in the instance during a run that does without them, though the next one may need them."""
+
 _OF_A_RUN: Final = (
     "log",  # these two are methods of the module, and of its Trainer with it, that Lightning lends to callbacks
     "log_dict",
-    "on_before_optimizer_step",  # None in a run that does without the hook, though the copy's run may need it
+    *HOOKS_OF_A_RUN,
 )
 """What is put into an instance while a run lasts or, by Lightning, for good."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from lightning_timing.callbacks.phase_callback import PhaseCallback
-from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
-from lightning_timing.callbacks.session import leave
+from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
 from lightning_timing.errors import TimingError
 from lightning_timing.nvtx_ranges import start_process_range
@@ -30,6 +30,10 @@ class CaptureWindow:
         num_steps: Training batches inside it; None: to the end of the run.
         sync: Whether the device is synchronized at both edges.
         runtime: CUDA's, or None where there is none.
+
+    Attributes:
+        was_opened: Whether the capture was started.
+        on_full: Called when it is closed for good, as it need not be told of anything any more.
     """
 
     def __init__(self, start_step: int, num_steps: int | None, sync: bool, runtime: CudaRuntime | None) -> None:
@@ -41,6 +45,7 @@ class CaptureWindow:
         self._steps = 0
         self._stops = ExitStack()
         self.was_opened = False
+        self.on_full: Callable[[], None] | None = None
 
     def open(self) -> None:
         """Starts the capture, unless it was started before."""
@@ -78,6 +83,8 @@ class CaptureWindow:
             self._steps += 1
             if self._num_steps is not None and self._steps >= self._start_step + self._num_steps:
                 self.close()
+                if self.on_full is not None:
+                    self.on_full()
 
     def begin_first_data_wait(self, resumed: bool) -> None:
         """Is no part of an iteration."""
@@ -88,6 +95,9 @@ class CaptureWindow:
     def drop_iteration(self) -> None:
         """A batch that was not completed does not count."""
 
+    def rest(self) -> None:
+        """Does not matter to it."""
+
     def enter(self, phase: str, since_last: bool) -> None:
         """Phases do not matter to it."""
 
@@ -96,8 +106,15 @@ class CaptureWindow:
 
 
 class _Running(NamedTuple):
+    """What lasts as long as a run.
+
+    Attributes:
+        window: The window.
+        session: Tells it of the batches; None where that is the whole run.
+    """
+
     window: CaptureWindow
-    machine: PhaseMachine
+    session: Session | None
 
 
 class CUDAProfilerCallback(PhaseCallback):
@@ -149,14 +166,17 @@ class CUDAProfilerCallback(PhaseCallback):
         if runtime is None and is_first(trainer.global_rank, self.ranks):
             warnings.warn("lightning_timing: no CUDA here, so the CUDA profiler is not started", stacklevel=2)
         window = CaptureWindow(self.start_step, self.num_steps, self.sync, runtime)
+        is_whole_run = self.start_step == 0 and self.num_steps is None
         with ExitStack() as undo:
             undo.callback(window.close)
             undo.callback(leave, trainer, window)
-            machine = self._follow(trainer, entry_point, window, outermost=True)
-            if self.start_step == 0 and self.num_steps is None:
+            session = self._follow(trainer, entry_point, window, outermost=True, listens=not is_whole_run)
+            if is_whole_run:
                 window.open()
+            else:
+                window.on_full = partial(session.machine.remove_follower, window)
             undo.pop_all()
-        return _Running(window, machine)
+        return _Running(window, None if is_whole_run else session)
 
     def turn_off(self) -> None:
         """Stops the capture."""

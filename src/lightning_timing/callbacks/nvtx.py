@@ -7,8 +7,7 @@ from contextlib import ExitStack, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 from lightning_timing.callbacks.phase_callback import PhaseCallback
-from lightning_timing.callbacks.phase_machine import PhaseMachine
-from lightning_timing.callbacks.session import leave
+from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
 from lightning_timing.record import Status
@@ -54,6 +53,9 @@ class RangeFollower:
         """Closes it."""
         NVTX_RANGES.pop_phase()
 
+    def rest(self) -> None:
+        """Nothing is open."""
+
     def enter(self, phase: str, since_last: bool) -> None:
         """Opens a phase's range."""
         NVTX_RANGES.push_phase(phase, self._stage, self._batch_idx)
@@ -67,7 +69,7 @@ class _Running(NamedTuple):
     """What lasts as long as a run; both None where nobody would see the ranges."""
 
     follower: RangeFollower | None
-    machine: PhaseMachine | None
+    session: Session | None
 
 
 class NVTXCallback(PhaseCallback):
@@ -118,9 +120,9 @@ class NVTXCallback(PhaseCallback):
         with ExitStack() as undo:
             undo.callback(NVTX_RANGES.disable)
             undo.callback(leave, trainer, follower)
-            machine = self._follow(trainer, entry_point, follower, outermost=True)
+            session = self._follow(trainer, entry_point, follower, outermost=True)
             undo.pop_all()
-        return _Running(follower, machine)
+        return _Running(follower, session)
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
         """Closes every range, says which were left open, and disables the wrapper."""

@@ -5,27 +5,36 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from lightning_timing.callbacks.base import TimingCallback, is_timing_callback
+from lightning_timing.callbacks.base import HOOKS_OF_A_RUN, TimingCallback, is_timing_callback
 from lightning_timing.callbacks.batch_size import batch_size
-from lightning_timing.callbacks.phase_machine import PhaseFollower, PhaseMachine
-from lightning_timing.callbacks.session import call_last, join, replaced_by
+from lightning_timing.callbacks.phase_machine import PhaseFollower
+from lightning_timing.callbacks.session import Session, call_last, join
 from lightning_timing.parts import warn_that_off
 from lightning_timing.recording import IterationLabel
 
 
 class PhaseCallback(TimingCallback):
-    """A callback whose run has a machine: `begin` returns an object with a `machine`, which may be None.
+    """A callback whose run has a session: `begin` returns an object with a `session`, which may be None.
 
-    The machine hears of most boundaries through the Trainer's profiler. What it cannot hear there comes from these
-    hooks: that a batch is the Trainer's own and which one it is, that a step returned None, and which optimizer steps.
+    Its machine hears of most boundaries through the Trainer's profiler. What it cannot hear there comes from these
+    hooks: that a batch is the Trainer's own and which one it is, and which optimizer steps.
     """
+
+    def __init__(self, *, enable: bool) -> None:
+        super().__init__(enable=enable)
+        self._session: Session | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle takes along."""
+        return {**super().__getstate__(), "_session": None}
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
         super().setup(trainer, pl_module, stage)
-        if self._running is not None and pl_module.automatic_optimization:
-            # There is one optimizer, so nothing to tell apart, and Lightning skips a hook that is not callable.
-            vars(self)["on_before_optimizer_step"] = None
+        self._session = getattr(self._running, "session", None)  # None also where it does not listen
+        self._skip(*HOOKS_OF_A_RUN if self._session is None else ())
+        if pl_module.automatic_optimization:
+            self._skip("on_before_optimizer_step")  # there is one optimizer, so nothing to tell apart
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Ends as completed, once the hooks of others and the loggers are through, which may raise yet."""
@@ -33,14 +42,26 @@ class PhaseCallback(TimingCallback):
         if self._running is not None and not call_last(trainer, finish):
             finish()
 
+    def _skip(self, *hooks: str) -> None:
+        """Has Lightning skip hooks in this run, as it does where a hook is not callable."""
+        vars(self).update(dict.fromkeys(hooks))
+
     def _finish(self, trainer: Any, status: Any) -> None:
-        vars(self).pop("on_before_optimizer_step", None)
+        for hook in HOOKS_OF_A_RUN:
+            vars(self).pop(hook, None)
+        self._session = None
         super()._finish(trainer, status)
 
     def _follow(
-        self, trainer: Any, entry_point: str, follower: PhaseFollower, *, outermost: bool = False
-    ) -> PhaseMachine:
-        """Has a follower told of the phases of a run, until it leaves or fails."""
+        self,
+        trainer: Any,
+        entry_point: str,
+        follower: PhaseFollower,
+        *,
+        outermost: bool = False,
+        listens: bool = True,
+    ) -> Session:
+        """Has a follower told of the phases of a run, if it listens, until it leaves or fails."""
         return join(
             trainer,
             entry_point,
@@ -50,40 +71,32 @@ class PhaseCallback(TimingCallback):
             is_ours=is_timing_callback,
             strict=self.strict,
             outermost=outermost,
+            listens=listens,
         )
-
-    def _machine(self) -> PhaseMachine | None:
-        machine: PhaseMachine | None = getattr(self._running, "machine", None)
-        return machine
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Confirms the batch as the Trainer's own, and labels it."""
-        machine = self._machine()
-        if machine is None or machine.is_confirmed(batch_idx):
+        session = self._session
+        if session is None:
             return
-        with self._part:
-            if not machine.awaits_confirmation and (other := replaced_by(trainer)) is not None:
-                if not machine.is_deaf:
-                    machine.is_deaf = True
-                    warn_that_off(self.part, f"{other} has taken the place of the Trainer's profiler in mid-run")
-            else:
-                machine.batch_confirmed(
-                    IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
-                )
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Notes a step that returned None."""
-        machine = self._machine()
-        if machine is not None and not outputs and pl_module.automatic_optimization:
-            machine.batch_skipped()
+        try:
+            if session.is_installed(trainer):
+                label = IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
+                session.trail.note(partial(session.machine.batch_started, label))
+            elif not session.is_deaf:
+                session.is_deaf = True
+                other = type(trainer.profiler).__name__
+                warn_that_off(self.part, f"{other} has taken the place of the Trainer's profiler in mid-run")
+        except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
+            session.part.fail(error)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Tells the optimizers of manual optimization apart."""
-        machine = self._machine()
-        if machine is not None and len(trainer.optimizers) > 1:
+        session = self._session
+        if session is not None and len(trainer.optimizers) > 1:
             index = next((i for i, known in enumerate(trainer.optimizers) if known is optimizer), None)
             if index is not None:
-                machine.step_identified(index)
+                session.trail.note(partial(session.machine.step_identified, index))
 
     def _evaluation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0

@@ -45,6 +45,9 @@ class PhaseFollower(Protocol):
     def drop_iteration(self) -> None:
         """The iteration was not completed. No phase is open."""
 
+    def rest(self) -> None:
+        """No iteration follows for now."""
+
     def enter(self, phase: str, since_last: bool) -> None:
         """A phase opens, as of now or of the last boundary."""
 
@@ -66,14 +69,18 @@ class PhaseMachine:
 
     Attributes:
         stage: The current stage.
-        is_deaf: Whether it was noticed that what feeds the machine was replaced in mid-run.
+        expects_backward: Whether a training batch without a backward is one for which the step returned None.
+        followers: Who is told, outermost first.
+        on_followers_changed: Called when there are others.
     """
 
-    def __init__(self, stage: str) -> None:
+    def __init__(self, stage: str, *, expects_backward: bool = False) -> None:
         self.stage = self._began_with = stage
-        self.is_deaf = False
+        self.expects_backward = expects_backward
+        self.followers: tuple[PhaseFollower, ...] = ()
+        self.on_followers_changed: Callable[[], None] = _nothing
+        self._is_asleep = False
         self._on_failure: dict[PhaseFollower, Callable[[Exception], None]] = {}
-        self._followers: tuple[PhaseFollower, ...] = ()
         self._leaving_order: tuple[PhaseFollower, ...] = ()
         self._open: list[str] = []
         self._in_iteration = False
@@ -86,7 +93,7 @@ class PhaseMachine:
         self._step_phase = OPTIMIZER_STEP
         self._step_seen = False
         self._backward_by_hooks = False
-        self._asleep = False
+        self._backward_seen = False
         self._ignored = 0
 
     # ---- followers ----
@@ -103,32 +110,29 @@ class PhaseMachine:
             outermost: Whether it is told first of what opens and last of what ends.
         """
         self._on_failure[follower] = on_failure
-        self._followers = (follower, *self._followers) if outermost else (*self._followers, follower)
-        self._leaving_order = self._followers[::-1]
+        self.followers = (follower, *self.followers) if outermost else (*self.followers, follower)
+        self._leaving_order = self.followers[::-1]
         follower.begin_stage(self.stage)
+        self.on_followers_changed()
 
     def remove_follower(self, follower: PhaseFollower) -> None:
         """Has a follower told of nothing any more."""
-        self._followers = tuple(f for f in self._followers if f is not follower)
-        self._leaving_order = self._followers[::-1]
+        self.followers = tuple(f for f in self.followers if f is not follower)
+        self._leaving_order = self.followers[::-1]
         self._on_failure.pop(follower, None)
+        self.on_followers_changed()
 
     def remove_all_followers(self) -> None:
         """Has nobody told of anything any more."""
-        for follower in self._followers:
+        for follower in self.followers:
             self.remove_follower(follower)
-
-    @property
-    def has_followers(self) -> bool:
-        """Whether anybody follows."""
-        return bool(self._followers)
 
     def _failed(self, follower: PhaseFollower, error: Exception) -> None:
         self._on_failure[follower](error)
         self.remove_follower(follower)
 
     def _tell(self, notice: str, *args: object, leaving: bool = False) -> None:
-        for follower in self._leaving_order if leaving else self._followers:
+        for follower in self._leaving_order if leaving else self.followers:
             try:
                 getattr(follower, notice)(*args)
             except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
@@ -138,11 +142,11 @@ class PhaseMachine:
 
     def enter(self, phase: str, since_last: bool = False) -> None:
         """A phase opens inside the one that is open."""
-        if self._asleep:
+        if self._is_asleep:
             self._ignored += 1
             return
         self._open.append(phase)
-        for follower in self._followers:
+        for follower in self.followers:
             try:
                 follower.enter(phase, since_last)
             except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
@@ -150,11 +154,11 @@ class PhaseMachine:
 
     def leave(self, phase: str, paused: bool = False) -> None:
         """A phase ends, and with it those inside it that nothing ended."""
-        if self._asleep:
+        if self._is_asleep:
             if self._ignored:
                 self._ignored -= 1
                 return
-            self._asleep = False
+            self._is_asleep = False
         if phase not in self._open:
             return
         while True:
@@ -173,9 +177,9 @@ class PhaseMachine:
 
     def _sleep_if_nested(self) -> bool:
         """Falls asleep if a loop starts inside an open phase. Returns whether the machine sleeps."""
-        if not self._asleep and self._open:
-            self._asleep, self._ignored = True, 0
-        return self._asleep
+        if not self._is_asleep and self._open:
+            self._is_asleep, self._ignored = True, 0
+        return self._is_asleep
 
     # ---- loops ----
 
@@ -183,31 +187,31 @@ class PhaseMachine:
         """A training epoch begins; its loader is about to be asked for its first batch."""
         if self._sleep_if_nested():
             return
-        self._close_iteration(at_last=True)
+        self._close_last_iteration(at_last=True)
         self._begin_stage(TRAIN)
         self._waiting_first = True
         self._tell("begin_first_data_wait", False)
 
     def epoch_ended(self, succeeded: bool) -> None:
         """A training epoch is over."""
-        if not self._asleep:
-            self._close_iteration(at_last=not succeeded)
+        if not self._is_asleep:
+            self._close_last_iteration(at_last=not succeeded)
 
     def evaluation_began(self, stage: str) -> None:
         """The loop of another stage begins, perhaps in the middle of a training epoch."""
         if self._sleep_if_nested():
             return
-        self._close_iteration(at_last=True)
+        self._close_last_iteration(at_last=True)
         self._begin_stage(stage)
 
     def evaluation_batches_ended(self) -> None:
         """The loop of another stage has no more batches; hooks of its end follow."""
-        if not self._asleep and self.stage != TRAIN:
-            self._close_iteration(at_last=True)
+        if not self._is_asleep and self.stage != TRAIN:
+            self._close_last_iteration(at_last=True)
 
     def evaluation_ended(self, succeeded: bool) -> None:
         """The loop of another stage is over; training goes on if it was inside one."""
-        if not self._asleep and self._began_with == TRAIN and self.stage != TRAIN:
+        if not self._is_asleep and self._began_with == TRAIN and self.stage != TRAIN:
             self._begin_stage(TRAIN, resumed=True)
 
     def _begin_stage(self, stage: str, resumed: bool = False) -> None:
@@ -219,9 +223,14 @@ class PhaseMachine:
 
     # ---- batches ----
 
+    def iteration_ends(self) -> None:
+        """The loop is about to ask for the next batch."""
+        if not self._is_asleep and not self._open:
+            self._close_iteration(at_last=False)
+
     def fetch_began(self) -> None:
         """The loop asks for the next batch, or the step does, where it was handed the iterator."""
-        if self._asleep:
+        if self._is_asleep:
             return
         if FORWARD in self._open:
             self.enter(DATA_WAIT)
@@ -234,7 +243,6 @@ class PhaseMachine:
             return
         if self._open:
             return
-        self._close_iteration(at_last=False)
         if not self._first_fetch:
             self._begin_iteration()
             self.enter(DATA_WAIT)
@@ -242,9 +250,9 @@ class PhaseMachine:
             self._waiting_first = True
             self._tell("begin_first_data_wait", False)
 
-    def fetch_ended(self) -> None:
+    def fetch_ended(self, succeeded: bool = True) -> None:
         """The loop has the next batch, or there is none."""
-        if self._asleep:
+        if self._is_asleep:
             return
         if FORWARD in self._open:
             self.leave(DATA_WAIT)
@@ -260,41 +268,32 @@ class PhaseMachine:
 
     def transferred(self, succeeded: bool) -> None:
         """The batch is on the device."""
-        if not self._asleep:
+        if not self._is_asleep:
             self.leave(BATCH_TRANSFER)
 
-    @property
-    def awaits_confirmation(self) -> bool:
-        """Whether a batch was fetched of which no hook has told yet."""
-        return self._in_iteration and self._label is None
-
-    def is_confirmed(self, batch_idx: int) -> bool:
-        """Whether a batch needs no more confirmation."""
-        label = self._label
-        return self._asleep or (label is not None and not self._completed and label.batch_idx == batch_idx)
-
-    def batch_confirmed(self, label: IterationLabel) -> None:
+    def batch_started(self, label: IterationLabel) -> None:
         """A batch hook of ours was called: the batch is the Trainer's own, and no trial's."""
-        if not self.awaits_confirmation:
+        if self._is_asleep:
+            return
+        known = self._label
+        if known is not None and not self._completed and known.batch_idx == label.batch_idx:
+            return
+        if not self._in_iteration or known is not None:
             # The step is handed the iterator and fetches by itself: the hook is the only boundary there is.
             self._close_iteration(at_last=False)
             self._begin_iteration()
             self._first_fetch = self._waiting_first = False
         self._label = label
 
-    def batch_skipped(self) -> None:
-        """The step returned None: there is no backward, though the optimizer may still be asked to step."""
-        if self._label is not None:
-            self._label = self._label._replace(skipped=True)
-
     def batch_completed(self, succeeded: bool) -> None:
         """The last hook of the batch returned."""
-        if succeeded and not self._asleep:
+        if succeeded and not self._is_asleep:
             self._completed = True
 
     def _begin_iteration(self) -> None:
         self._in_iteration, self._label, self._completed = True, None, False
         self._in_step = self._step_seen = self._backward_by_hooks = self._after_first_fetch = False
+        self._backward_seen = False
         self._tell("begin_iteration")
 
     def _close_iteration(self, at_last: bool) -> None:
@@ -304,43 +303,50 @@ class PhaseMachine:
         self._leave_all()
         label, self._label, self._in_iteration = self._label, None, False
         if label is not None and self._completed:
+            if self.expects_backward and not self._backward_seen and self.stage == TRAIN:
+                label = label._replace(skipped=True)
             self._tell("close_iteration", at_last, leaving=True)
             self._tell("count_iteration", label, leaving=True)
         else:
             self._tell("drop_iteration", leaving=True)
 
+    def _close_last_iteration(self, at_last: bool) -> None:
+        """The same, where none follows for now."""
+        self._close_iteration(at_last)
+        self._tell("rest")
+
     def run_ended(self) -> None:
         """The run ends, however it does: what is open is closed, an iteration that was cut off is dropped."""
-        self._asleep = False
-        self._close_iteration(at_last=True)
+        self._is_asleep = False
+        self._close_last_iteration(at_last=True)
         self._leave_all()
 
     # ---- the optimizer ----
 
     def step_began(self) -> None:
         """An optimizer is asked to step, but its closure comes first."""
-        if not self._asleep:
+        if not self._is_asleep:
             self._in_step, self._step_phase, self._step_seen = True, OPTIMIZER_STEP, False
 
     def step_identified(self, index: int) -> None:
         """Of several optimizers it is the one of this index that steps."""
-        if self._in_step and not self._asleep:
+        if self._in_step and not self._is_asleep:
             self._step_phase = f"{OPTIMIZER_STEP}/{index}"
 
     def forward_begins(self) -> None:
         """The closure runs, perhaps not for the first time in this step: the optimizer's own work is interrupted."""
-        if self._in_step and not self._asleep and self._open and self._open[-1] == self._step_phase:
+        if self._in_step and not self._is_asleep and self._open and self._open[-1] == self._step_phase:
             self.leave(self._step_phase, paused=True)
 
     def gradients_ready(self, succeeded: bool) -> None:
         """Nothing comes between the closure and the optimizer's own work any more: gradients are clipped, if at all."""
-        if self._in_step and not self._asleep:
+        if self._in_step and not self._is_asleep:
             self._step_seen = True
             self.enter(self._step_phase)
 
     def step_ended(self, succeeded: bool = True) -> None:
         """The step is over."""
-        if self._asleep or not self._in_step:
+        if self._is_asleep or not self._in_step:
             return
         self._in_step = False
         if not self._step_seen and succeeded and not self._open:
@@ -348,17 +354,21 @@ class PhaseMachine:
             self.enter(self._step_phase, since_last=True)
         self.leave(self._step_phase)
 
-    # ---- backward, where only hooks tell of it ----
+    # ---- backward ----
+
+    def backward_began(self) -> None:
+        """The step returned a loss. Without one there is no backward, though the optimizer may be asked to step."""
+        self._backward_seen = True
 
     def backward_announced(self, succeeded: bool) -> None:
         """The model's hook before backward returned. In manual optimization nothing else tells that it begins."""
-        if not self._asleep and succeeded and BACKWARD not in self._open:
+        if not self._is_asleep and succeeded and BACKWARD not in self._open:
             self._backward_by_hooks = True
             self.enter(BACKWARD)
 
     def backward_over(self) -> None:
         """A hook after backward is about to be called."""
-        if self._backward_by_hooks and not self._asleep:
+        if self._backward_by_hooks and not self._is_asleep:
             self._backward_by_hooks = False
             self.leave(BACKWARD)
 
@@ -382,3 +392,7 @@ class PhaseMachine:
     def barrier_ended(self) -> None:
         """All of them are there."""
         self.leave(BARRIER)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

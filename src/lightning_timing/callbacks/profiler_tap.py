@@ -9,15 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import Boundaries, Edges
 from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
 
 _MAX_QUIET_ACTIONS_KEPT: Final = 1000
 """Actions that are known to be no boundary. A user's own may have numbers in their names, and no end."""
+
+_ignore: Final[Any] = "".format
+"""Takes anything and returns something false. A method of C code: as `__enter__` or `__exit__` it costs half of what an
+empty function does, and most contexts of a batch need no more."""
+
+_Handler = Callable[[], object]
 
 
 class _Quiet:
@@ -25,27 +33,28 @@ class _Quiet:
 
     __slots__ = ()
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    __enter__ = __exit__ = _ignore
 
 
-class _Phase:
-    """The context of an action that is a phase and nothing more."""
+class _AtOnce:
+    """The context of a boundary, with edges that are handled at once.
 
-    __slots__ = ("_enter", "_leave", "_part", "_phase")
+    Args:
+        begin: Handles its beginning.
+        end: Handles its end.
+        fail: Handles its end by an exception.
+        part: Takes failures of these.
+    """
 
-    def __init__(self, machine: PhaseMachine, phase: str, part: Part) -> None:
-        self._enter, self._leave, self._phase = machine.enter, machine.leave, phase
+    __slots__ = ("_begin", "_end", "_fail", "_part")
+
+    def __init__(self, begin: _Handler, end: _Handler, fail: _Handler, part: Part) -> None:
+        self._begin, self._end, self._fail = begin, end, fail
         self._part = part
 
     def __enter__(self) -> None:
         try:
-            self._enter(self._phase)
+            self._begin()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure)
 
@@ -53,27 +62,32 @@ class _Phase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._leave(self._phase)
+            (self._end if kind is None else self._fail)()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure, may_raise=error is None)
 
 
-class _Boundary:
-    """The context of an action whose beginning or end means something to the machine; it may be a phase as well."""
+class _Noted:
+    """The context of a boundary, with edges that are noted with their moments.
 
-    __slots__ = ("_after", "_before", "_machine", "_part", "_phase")
+    Args:
+        begin: Handles its beginning later.
+        end: Handles its end later.
+        fail: Handles its end by an exception later.
+        trail: Takes them.
+        part: Takes failures to read the clock.
+    """
 
-    def __init__(self, machine: PhaseMachine, edges: Edges, part: Part) -> None:
-        self._machine, self._phase = machine, edges.phase
-        self._before, self._after = edges.before, edges.after
+    __slots__ = ("_begin", "_clock", "_end", "_fail", "_note", "_part")
+
+    def __init__(self, begin: _Handler, end: _Handler, fail: _Handler, trail: Trail, part: Part) -> None:
+        self._begin, self._end, self._fail = begin, end, fail
+        self._note, self._clock = trail.edges.append, trail.clock
         self._part = part
 
     def __enter__(self) -> None:
         try:
-            if self._before is not None:
-                self._before()
-            if self._phase is not None:
-                self._machine.enter(self._phase)
+            self._note((self._begin, self._clock()))
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure)
 
@@ -81,12 +95,31 @@ class _Boundary:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._phase is not None:
-                self._machine.leave(self._phase)
-            if self._after is not None:
-                self._after(kind is None)
+            self._note((self._end if kind is None else self._fail, self._clock()))
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure, may_raise=error is None)
+
+
+class _NotedBeginning(_Noted):
+    """Of which only the beginning is an edge."""
+
+    __slots__ = ()
+
+    __exit__ = _ignore
+
+
+class _NotedEnd(_Noted):
+    """Of which only the end is an edge."""
+
+    __slots__ = ()
+
+    __enter__ = _ignore
+
+
+_Boundary = _AtOnce | _Noted
+_Context = _Quiet | _Boundary
+
+_QUIET: Final = _Quiet()
 
 
 class _Both:
@@ -94,7 +127,7 @@ class _Both:
 
     __slots__ = ("_inner", "_outer")
 
-    def __init__(self, outer: AbstractContextManager[Any], inner: _Phase | _Boundary) -> None:
+    def __init__(self, outer: AbstractContextManager[Any], inner: _Boundary) -> None:
         self._outer, self._inner = outer, inner
 
     def __enter__(self) -> Any:
@@ -109,7 +142,22 @@ class _Both:
         return self._outer.__exit__(kind, error, trace)
 
 
-_QUIET = _Quiet()
+class _Contexts(dict[str, _Context]):
+    """The contexts of actions, each made when it is first asked for.
+
+    Args:
+        make: Makes one.
+    """
+
+    def __init__(self, make: Callable[[str], _Context]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, action_name: str) -> _Context:
+        made = self._make(action_name)
+        if made is not _QUIET or len(self) < _MAX_QUIET_ACTIONS_KEPT:
+            self[action_name] = made
+        return made
 
 
 def _itself(profiler: Any) -> Any:
@@ -125,18 +173,26 @@ class ProfilerTap:
         profiler: The Trainer's own profiler.
         machine: Told of the boundaries.
         boundaries: Says which actions are boundaries.
-        part: Takes the failures of these two.
+        trail: Takes the edges that can wait, where anybody is told late.
+        part: Takes the failures of all these.
+
+    Attributes:
+        profiler: The Trainer's own profiler.
+        profile: Returns the context of an action: as in Lightning's `Profiler`.
     """
 
-    def __init__(self, profiler: Any, machine: PhaseMachine, boundaries: Boundaries, part: Part) -> None:
+    def __init__(self, profiler: Any, machine: PhaseMachine, boundaries: Boundaries, trail: Trail, part: Part) -> None:
         self.profiler = profiler
         self._machine = machine
         self._boundaries = boundaries
+        self._trail = trail
         self._part = part
         self._does_nothing = type(profiler).__name__ == "PassThroughProfiler"
-        self._contexts: dict[str, _Quiet | _Phase | _Boundary] = {}
-        self._starts: dict[str, Callable[[], None] | None] = {}
-        self._stops: dict[str, Callable[[], None] | None] = {}
+        self._contexts = _Contexts(self._context_of)
+        self.profile: Callable[[str], Any]
+        self.profile = self._contexts.__getitem__ if self._does_nothing else self._profile_with_the_users
+        self._starts: dict[str, _Handler | None] = {}
+        self._stops: dict[str, _Handler | None] = {}
         self._ends: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -146,16 +202,14 @@ class ProfilerTap:
         """A copy of the Trainer gets a copy of the user's profiler, for the run is not copied with it."""
         return _itself, (self.profiler,)
 
-    def profile(self, action_name: str) -> Any:
-        """Returns the context of an action: as in Lightning's `Profiler`."""
-        try:
-            context = self._contexts[action_name]
-        except KeyError:
-            context = self._context_of(action_name)
-            if context is not _QUIET or len(self._contexts) < _MAX_QUIET_ACTIONS_KEPT:
-                self._contexts[action_name] = context
-        if self._does_nothing:
-            return context
+    def forget_boundaries(self) -> None:
+        """Edges are to be handled otherwise from now on."""
+        self._contexts.clear()
+        self._starts.clear()
+        self._stops.clear()
+
+    def _profile_with_the_users(self, action_name: str) -> Any:
+        context = self._contexts[action_name]
         outer = self.profiler.profile(action_name)
         return outer if isinstance(context, _Quiet) else _Both(outer, context)
 
@@ -165,22 +219,25 @@ class ProfilerTap:
             self.profiler.start(action_name)
         try:
             try:
-                begins = self._starts[action_name]
+                begin = self._starts[action_name]
             except KeyError:
-                begins, ends = self._boundaries.of_start_and_stop(action_name)
-                if begins is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
-                    self._starts[action_name], self._stops[action_name] = begins, ends
-            if begins is not None:
-                begins()
+                begin, _ = self._find_edges_of(action_name)
+            if begin is not None:
+                begin()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure)
 
     def stop(self, action_name: str) -> None:
         """An action stops: as in Lightning's `Profiler`."""
-        ends = self._stops.get(action_name)
-        if ends is not None:
-            with self._part:
-                ends()
+        try:
+            try:
+                end = self._stops[action_name]
+            except KeyError:
+                _, end = self._find_edges_of(action_name)
+            if end is not None:
+                end()
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure)
         if not self._does_nothing:
             self.profiler.stop(action_name)
 
@@ -194,12 +251,54 @@ class ProfilerTap:
         while self._ends:
             self._ends.pop(0)()
 
-    def _context_of(self, action_name: str) -> _Quiet | _Phase | _Boundary:
+    def _find_edges_of(self, action_name: str) -> tuple[_Handler | None, _Handler | None]:
+        """What to call when an action is started and when it is stopped."""
+        begin: _Handler | None = None
+        end: _Handler | None = None
+        edges = self._boundaries.of_start_and_stop(action_name)
+        if edges is not None:
+            begin, end, _ = self._handlers(edges)
+            if self._trail.follower is not None:
+                note = self._trail.note
+                begin = partial(note, begin)
+                if edges.turn is not None:
+                    begin = partial(self._trail.turn, edges.turn, edges.before or _ignore)
+                end = partial(note, end)
+        if edges is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
+            self._starts[action_name], self._stops[action_name] = begin, end
+        return begin, end
+
+    def _context_of(self, action_name: str) -> _Context:
         edges = None
         with self._part:
             edges = self._boundaries.of_context(action_name)
         if edges is None:
             return _QUIET
-        if edges.before is None and edges.after is None and edges.phase is not None:
-            return _Phase(self._machine, edges.phase, self._part)
-        return _Boundary(self._machine, edges, self._part)
+        begin, end, fail = self._handlers(edges)
+        trail = self._trail
+        if trail.follower is None or not edges.can_wait:
+            return _AtOnce(trail.at_once(begin), trail.at_once(end), trail.at_once(fail), self._part)
+        kind = _NotedEnd if begin is _ignore else _NotedBeginning if end is _ignore else _Noted
+        return kind(begin, end, fail, trail, self._part)
+
+    def _handlers(self, edges: Edges) -> tuple[_Handler, _Handler, _Handler]:
+        """What handles the beginning of an action, its end, and its end by an exception."""
+        enter, leave = self._machine.enter, self._machine.leave
+        entering = [] if edges.phase is None else [partial(enter, edges.phase)]
+        leaving = [] if edges.phase is None else [partial(leave, edges.phase)]
+        before = [] if edges.before is None else [edges.before]
+        turning = [] if edges.turn is None else [edges.turn]
+        after = [[] if edges.after is None else [partial(edges.after, succeeded)] for succeeded in (True, False)]
+        return _one_of([*turning, *before, *entering]), _one_of([*leaving, *after[0]]), _one_of([*leaving, *after[1]])
+
+
+def _one_of(handlers: list[_Handler]) -> _Handler:
+    """A handler that does what all of them do."""
+    if len(handlers) < 2:
+        return handlers[0] if handlers else _ignore
+
+    def handle_all() -> None:
+        for handle in handlers:
+            handle()
+
+    return handle_all

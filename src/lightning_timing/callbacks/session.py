@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import Boundaries
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseFollower, PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
+from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
+from lightning_timing.recorder import Recorder
 
 _FIRST_STAGES: Final = {"fit": TRAIN, "validate": VALIDATE, "test": TEST, "predict": PREDICT}
 
@@ -27,23 +30,33 @@ class Session:
 
     Attributes:
         machine: Turns boundaries into phases.
+        trail: Keeps the boundaries of which the machine is told later.
+        members: Those on whose account there is a session.
+        is_deaf: Whether it was noticed that the profiler was replaced in mid-run.
         on_exception: Told when an exception ends the run, before any other callback is.
         part: Takes failures to follow the Trainer.
     """
 
     def __init__(self, trainer: Any, entry_point: str, is_ours: Callable[[object], bool]) -> None:
-        self.machine = PhaseMachine(_FIRST_STAGES.get(entry_point, TRAIN))
+        stage = _FIRST_STAGES.get(entry_point, TRAIN)
+        self.machine = PhaseMachine(stage, expects_backward=trainer.lightning_module.automatic_optimization)
+        self.is_deaf = False
+        self.members: set[object] = set()
         self.on_exception: list[Callable[[BaseException], None]] = []
         boundaries = Boundaries(trainer, self.machine, is_ours, self._exception_raised)
         stop = self.machine.remove_all_followers
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
-        self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.part)
-        machine = self.machine
+        self.trail = Trail(self.part)
+        self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.trail, self.part)
+        self.machine.on_followers_changed = self._choose_who_is_told_late
+        machine, note = self.machine, self.trail.note
         logging = [(logger, method) for logger in trainer.loggers for method in _LOGGING]
         barriers = [(trainer.strategy, "barrier")] if trainer.world_size > 1 else []
         self._watches = (
-            MethodWatch(logging, machine.logging_began, machine.logging_ended, self.part),
-            MethodWatch(barriers, machine.barrier_began, machine.barrier_ended, self.part),
+            MethodWatch(logging, partial(note, machine.logging_began), partial(note, machine.logging_ended), self.part),
+            MethodWatch(
+                barriers, partial(note, machine.barrier_began), partial(note, machine.barrier_ended), self.part
+            ),
         )
         trainer.profiler = self._tap
 
@@ -51,6 +64,15 @@ class Session:
     def profiler(self) -> Any:
         """The profiler that the user gave to the Trainer."""
         return self._tap.profiler
+
+    def _choose_who_is_told_late(self) -> None:
+        """Only one who follows alone may be, and not where a failure is to be raised at its place."""
+        followers = self.machine.followers
+        alone = followers[0] if len(followers) == 1 and not self.part.strict else None
+        late = alone if isinstance(alone, Recorder) and alone.may_follow_late else None
+        if late is not self.trail.follower:
+            self.trail.lead(late)
+            self._tap.forget_boundaries()
 
     def _exception_raised(self) -> None:
         """A callback is about to be told of an exception. If it fails at that, Lightning tells no further one."""
@@ -86,7 +108,8 @@ def join(
     is_ours: Callable[[object], bool],
     strict: bool,
     outermost: bool = False,
-) -> PhaseMachine:
+    listens: bool = True,
+) -> Session:
     """Has a follower told of a Trainer's phases until it leaves.
 
     Args:
@@ -98,14 +121,17 @@ def join(
         is_ours: Says whether a callback is this package's own.
         strict: Whether failures, the follower's included, are raised.
         outermost: Whether it is told first of what opens and last of what ends.
+        listens: Whether it is told of phases at all, and not only of an exception.
     """
     session = _sessions.get(trainer)
     if session is None:
         session = _sessions[trainer] = Session(trainer, entry_point, is_ours)
     session.part.strict |= strict
     session.on_exception.append(on_exception)
-    session.machine.add_follower(follower, on_failure, outermost=outermost)
-    return session.machine
+    session.members.add(follower)
+    if listens:
+        session.machine.add_follower(follower, on_failure, outermost=outermost)
+    return session
 
 
 def leave(trainer: Any, follower: PhaseFollower) -> None:
@@ -114,12 +140,14 @@ def leave(trainer: Any, follower: PhaseFollower) -> None:
     if session is None:
         return
     try:
+        session.trail.catch_up()
         session.machine.run_ended()
     finally:
-        session.machine.remove_follower(follower)
-        if not session.machine.has_followers:
+        session.members.discard(follower)
+        if not session.members:
             del _sessions[trainer]
             session.close(trainer)
+        session.machine.remove_follower(follower)
 
 
 def call_last(trainer: Any, end: Callable[[], None]) -> bool:
@@ -137,9 +165,3 @@ def call_last(trainer: Any, end: Callable[[], None]) -> bool:
         return False
     session.call_last(end)
     return True
-
-
-def replaced_by(trainer: Any) -> str | None:
-    """What has taken the place of the profiler through which a run is watched; None where nothing has."""
-    session = _sessions.get(trainer)
-    return None if session is None or session.is_installed(trainer) else type(trainer.profiler).__name__

@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
-from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
 from lightning_timing.callbacks.run_dir import RunPlace, agree_on_place, hydra_job_dir
 from lightning_timing.callbacks.run_files import RunFiles
-from lightning_timing.callbacks.session import leave
+from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
@@ -48,7 +47,7 @@ class _Running(NamedTuple):
     """What lasts as long as one call of the Trainer.
 
     Attributes:
-        machine: Tells the recorder of the phases.
+        session: Tells the recorder of the phases.
         recorder: The run's recorder.
         files: The run's files.
         metrics: Collects what goes to the loggers; None: nothing does.
@@ -57,7 +56,7 @@ class _Running(NamedTuple):
         printing: Takes failures to print.
     """
 
-    machine: PhaseMachine
+    session: Session
     recorder: Recorder
     files: RunFiles
     metrics: MetricsLog | None
@@ -134,6 +133,8 @@ class StopwatchCallback(PhaseCallback):
         self._clock = clock
         self._run: _Run | None = None
         self._job_dir: str | None = None
+        if not log_to_logger and type(self).on_train_batch_end is StopwatchCallback.on_train_batch_end:
+            vars(self)["on_train_batch_end"] = None  # which has Lightning skip the hook
 
     @property
     def strict(self) -> bool:
@@ -165,13 +166,13 @@ class StopwatchCallback(PhaseCallback):
                 )
                 undo.callback(STOPWATCH.detach, recorder)
             undo.callback(leave, trainer, recorder)
-            machine = self._follow(trainer, entry_point, recorder)
+            session = self._follow(trainer, entry_point, recorder)
             run.files.open_segment(trainer, entry_point, self._settings())
             undo.callback(run.files.end_segment, "failed")
             if self.cpu_usage_meas_name is not None:
                 recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
             running = _Running(
-                machine=machine,
+                session=session,
                 recorder=recorder,
                 files=run.files,
                 metrics=MetricsLog() if self.log_to_logger else None,
@@ -179,7 +180,7 @@ class StopwatchCallback(PhaseCallback):
                 print=pl_module.print,
                 printing=printing,
             )
-            recorder.hand_on_to(self._take_iteration(running))
+            recorder.hand_on_to(_take_iteration(running))
             recorder.on_outside = run.files.write_outside
             undo.pop_all()
         return running
@@ -253,27 +254,26 @@ class StopwatchCallback(PhaseCallback):
             device_timer=DeviceTimer(device, clock=self._clock) if device is not None and evented else None,
         )
 
-    def _take_iteration(self, running: _Running) -> Callable[[MeasuredIteration], None]:
-        write = running.files.write_iteration
-        has_stopwatch = STOPWATCH.recorder is running.recorder
-        print_if_due = STOPWATCH.print_if_due if has_stopwatch and self.print_every_n_iters else None
-
-        def take(iteration: MeasuredIteration) -> None:
-            write(iteration)
-            if running.metrics is not None:
-                running.metrics.take(iteration)
-            if print_if_due is not None:
-                print_if_due()
-
-        return take
-
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Logs the phases, if that was asked for and it is time."""
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         running: _Running | None = self._running
         if running is not None and running.metrics is not None and not running.logging.is_off:
             with running.logging:
+                running.recorder.work_off()
                 running.metrics.log_if_due(trainer, pl_module)
+
+
+def _take_iteration(running: _Running) -> Callable[[MeasuredIteration], None]:
+    """What each iteration is handed to."""
+    write, metrics = running.files.write_iteration, running.metrics
+    if metrics is None:
+        return write
+
+    def write_and_log(iteration: MeasuredIteration) -> None:
+        write(iteration)
+        metrics.take(iteration)
+
+    return write_and_log
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -1,0 +1,146 @@
+"""What a Trainer's loops did, noted with its moment, so that the machine can follow when there is time for it.
+
+What runs once or twice a batch, amid a training, costs several times what the same code costs in a loop. So where the
+one who follows does not have to be told at once, the edges of a batch are only noted as they pass, and handled for many
+batches together: between two of them, in the same order, and with the clock showing the moment of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from threading import get_ident
+from typing import Final, Protocol
+
+from lightning_timing.clocks import Clock
+from lightning_timing.parts import Part
+
+MAX_WAIT_NS: Final = 1_000_000_000
+"""The longest that the edges of a batch wait, if another batch comes by then."""
+MAX_EDGES: Final = 10_000
+"""More edges than this do not wait for more."""
+
+Edge = tuple[Callable[[], object], int]
+"""What to call, and the moment that it is about. A plain tuple, for the hot path."""
+
+
+class LateFollower(Protocol):
+    """One who can be told of phases late, with a clock that shows when they were."""
+
+    clock: Clock
+    bookkeeping_ns: int
+
+    def follow_late(self, catch_up: Callable[[], None]) -> None:
+        """From now on `catch_up` has it told of all so far."""
+
+    def read_moments_by(self, read: Clock) -> None:
+        """Has it read the moments of phases otherwise than before."""
+
+    def patience(self) -> int:
+        """How many iterations it can wait from now on before it is told of them."""
+
+
+class Trail:
+    """The edges that were noted and not handled yet.
+
+    Args:
+        part: Takes failures to handle them.
+
+    Attributes:
+        edges: They, in order. Whoever is at an edge appends it; the list is always the same.
+        follower: Who is told late; None: edges are not to be noted but handled at once.
+        clock: Reads the moment of an edge.
+    """
+
+    def __init__(self, part: Part) -> None:
+        self.edges: list[Edge] = []
+        self.follower: LateFollower | None = None
+        self.clock: Clock = _no_clock
+        self._part = part
+        self._thread = get_ident()
+        self._moment = [0]
+        self._read_moment: Clock = partial(self._moment.__getitem__, 0)  # all in C, as it is called at each edge
+        self._is_catching_up = False
+        self._iterations_left = 0
+        self._caught_up_at = 0
+
+    def lead(self, follower: LateFollower | None) -> None:
+        """Has a follower told late from now on, or nobody."""
+        self.catch_up()
+        if self.follower is not None:
+            self.edges.clear()
+            self.follower.follow_late(_nothing)
+        self.follower = follower
+        if follower is not None:
+            self.clock = follower.clock
+            follower.follow_late(self.catch_up)
+
+    def turn(self, ends: Callable[[], object], begins: Callable[[], object]) -> None:
+        """The loop goes on to the next batch; between the two is the time to catch up, if it is due.
+
+        Args:
+            ends: Handles the end of the iteration.
+            begins: Handles the beginning of the next one.
+        """
+        now = self.clock()
+        self.edges.append((ends, now))
+        self._iterations_left -= 1
+        late = now - self._caught_up_at >= MAX_WAIT_NS or len(self.edges) >= MAX_EDGES
+        if self._iterations_left >= 0 and not late:
+            self.edges.append((begins, now))
+            return
+        self.catch_up()
+        self._caught_up_at = now
+        self._iterations_left = 0 if self.follower is None else self.follower.patience()
+        begins()
+
+    def note(self, handle: Callable[[], object]) -> None:
+        """Notes an edge that can wait, or has it handled at once, where nobody is told late."""
+        if self.follower is None:
+            handle()
+        else:
+            self.edges.append((handle, self.clock()))
+
+    def at_once(self, handle: Callable[[], object]) -> Callable[[], None]:
+        """Wraps what handles an edge that cannot wait: it is handled after all that were noted, as of its moment."""
+
+        def handle_now() -> None:
+            if self.follower is None:
+                handle()
+            else:
+                now = self.clock()
+                self.edges.append((handle, now))
+                follower = self.follower
+                self.catch_up()
+                follower.bookkeeping_ns += self.clock() - now
+
+        return handle_now
+
+    def catch_up(self) -> None:
+        """Handles what was noted. Only the thread of the loop does."""
+        self._iterations_left = 0
+        follower, moment = self.follower, self._moment
+        if follower is None or not self.edges or self._is_catching_up or get_ident() != self._thread:
+            return
+        self._is_catching_up = True
+        handled = 0
+        try:
+            follower.read_moments_by(self._read_moment)
+            for handle, moment[0] in self.edges:
+                handled += 1
+                handle()
+        except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            handled = len(self.edges)
+            self._part.fail(error)
+        finally:
+            del self.edges[:handled]
+            follower.read_moments_by(self.clock)
+            self._is_catching_up = False
+
+
+def _nothing() -> None:
+    """Nobody is behind."""
+
+
+def _no_clock() -> int:
+    raise RuntimeError("nobody is told late")

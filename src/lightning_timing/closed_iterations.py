@@ -1,0 +1,93 @@
+"""Iterations that are complete, but not taken into the figures yet, nor handed on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Final
+
+from lightning_timing.ledger import Interval, Sample
+from lightning_timing.measurement import UserSamples
+from lightning_timing.recording import IterationLabel, MeasuredIteration
+from lightning_timing.stage_record import StageRecord
+
+MAX_WAITING: Final = 64
+"""As many iterations are worked off at once."""
+MAX_WAIT_NS: Final = 1_000_000_000
+"""The longest that one waits, if another ends by then."""
+
+ClosedIteration = tuple[
+    StageRecord,
+    IterationLabel,
+    int,
+    int,
+    int | None,
+    Sequence[Sample],
+    Sequence[UserSamples],
+    Sequence[Interval] | None,
+]
+"""Its stage and label; when it began, how long it took and what no phase claimed of it, in nanoseconds, the last None
+where there are no phases; the samples of the phases and of the user's measurements; and the user's intervals, on the
+clock, or None where intervals are not kept. A plain tuple, for the hot path."""
+
+
+class ClosedIterations:
+    """Works off iterations some at a time: what runs once a batch costs several times what it does in a loop.
+
+    One thread adds them. Another that asks for figures has them worked off too, one of the two at a time.
+
+    Attributes:
+        on_iteration: Takes each iteration.
+    """
+
+    def __init__(self) -> None:
+        self.on_iteration: Callable[[MeasuredIteration], None] | None = None
+        self._waiting: deque[ClosedIteration] = deque()
+        self._worked_off_at = 0
+        self._working = RLock()  # a signal's handler may ask for figures amid the work
+
+    def add(self, closed: ClosedIteration) -> None:
+        """Takes an iteration that has just been closed."""
+        self._waiting.append(closed)
+        end_ns = closed[2] + closed[3]
+        if len(self._waiting) >= MAX_WAITING or end_ns - self._worked_off_at >= MAX_WAIT_NS:
+            self._worked_off_at = end_ns
+            self.work_off(wait=False)
+
+    def work_off(self, *, wait: bool = True) -> None:
+        """Has all of them taken and handed on.
+
+        Args:
+            wait: Wait for another thread that is at it, some microseconds an iteration, instead of leaving it to that.
+        """
+        if not self._waiting or not self._working.acquire(blocking=wait):
+            return
+        try:
+            stages = {}
+            on_iteration = self.on_iteration
+            while self._waiting:
+                closed = self._waiting.popleft()
+                stage, _, _, total_ns, other_ns, samples, users, _ = closed
+                stages[stage.stage] = stage
+                if on_iteration is not None:
+                    on_iteration(measure(closed))
+                else:
+                    stage.take(total_ns, other_ns, samples, users)
+            for stage in stages.values():
+                stage.fold()
+        finally:
+            self._working.release()
+
+
+def measure(closed: ClosedIteration) -> MeasuredIteration:
+    """Takes an iteration's samples into its stage's figures."""
+    stage, label, begin_ns, total_ns, other_ns, samples, users, placed = closed
+    intervals = None
+    if placed is not None:
+        intervals = [(phase.name, begin - begin_ns, end - begin_ns) for phase, _, begin, end in samples]
+        if placed:
+            intervals += [(name, begin - begin_ns, end - begin_ns) for name, begin, end in placed]
+            intervals.sort(key=lambda interval: (interval[2], -interval[1]))  # inner ones first
+    ns = stage.take(total_ns, other_ns, samples, users)
+    return MeasuredIteration(stage.stage, label, begin_ns, ns, intervals)
