@@ -174,7 +174,7 @@ class CUDAProfilerCallback(PhaseCallback):
             if is_whole_run:
                 window.open()
             else:
-                window.on_full = partial(session.machine.remove_follower, window)
+                window.on_full = partial(session.followers.remove, window)
             undo.pop_all()
         return _Running(window, None if is_whole_run else session)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_timing.callbacks.base import HOOKS_OF_A_RUN, TimingCallback, is_timing_callback
 from lightning_timing.callbacks.batch_size import batch_size
-from lightning_timing.callbacks.phase_machine import PhaseFollower
+from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.session import Session, call_last, join
 from lightning_timing.parts import warn_that_off
 from lightning_timing.recording import IterationLabel

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
+from lightning_timing.callbacks.followers import Followers
 from lightning_timing.phases import (
     BACKWARD,
     BARRIER,
@@ -18,43 +16,6 @@ from lightning_timing.phases import (
 from lightning_timing.recording import IterationLabel
 
 
-class PhaseFollower(Protocol):
-    """Who is told of iterations and phases. Phases nest; `leave` always means the innermost."""
-
-    def begin_stage(self, stage: str) -> None:
-        """What follows belongs to the given stage. No iteration is open."""
-
-    def begin_first_data_wait(self, resumed: bool) -> None:
-        """The wait for the first batch of an epoch begins, or (`resumed`) was not over yet. No iteration is open."""
-
-    def end_first_data_wait(self) -> None:
-        """The first batch is there."""
-
-    def begin_iteration(self) -> None:
-        """An iteration begins."""
-
-    def close_iteration(self, at_last: bool) -> None:
-        """The iteration is complete, as of now or (`at_last`) of the last phase's end. No phase is open.
-
-        Work on it waits for `count_iteration`, so that it is in nobody's iteration.
-        """
-
-    def count_iteration(self, label: IterationLabel) -> object:
-        """All followers have closed the iteration."""
-
-    def drop_iteration(self) -> None:
-        """The iteration was not completed. No phase is open."""
-
-    def rest(self) -> None:
-        """No iteration follows for now."""
-
-    def enter(self, phase: str, since_last: bool) -> None:
-        """A phase opens, as of now or of the last boundary."""
-
-    def leave(self, paused: bool) -> None:
-        """The innermost phase ends, for good or to be continued by the next one of its name."""
-
-
 class PhaseMachine:
     """Follows a Trainer's loops.
 
@@ -66,22 +27,18 @@ class PhaseMachine:
 
     Args:
         stage: The stage that the Trainer's method begins with.
+        followers: Who is told.
+        expects_backward: Whether a training batch without a backward is one for which the step returned None.
 
     Attributes:
         stage: The current stage.
-        expects_backward: Whether a training batch without a backward is one for which the step returned None.
-        followers: Who is told, outermost first.
-        on_followers_changed: Called when there are others.
     """
 
-    def __init__(self, stage: str, *, expects_backward: bool = False) -> None:
+    def __init__(self, stage: str, followers: Followers, *, expects_backward: bool) -> None:
         self.stage = self._began_with = stage
-        self.expects_backward = expects_backward
-        self.followers: tuple[PhaseFollower, ...] = ()
-        self.on_followers_changed: Callable[[], None] = _nothing
+        self._followers = followers
+        self._expects_backward = expects_backward
         self._is_asleep = False
-        self._on_failure: dict[PhaseFollower, Callable[[Exception], None]] = {}
-        self._leaving_order: tuple[PhaseFollower, ...] = ()
         self._open: list[str] = []
         self._in_iteration = False
         self._label: IterationLabel | None = None
@@ -96,48 +53,6 @@ class PhaseMachine:
         self._backward_seen = False
         self._ignored = 0
 
-    # ---- followers ----
-
-    def add_follower(
-        self, follower: PhaseFollower, on_failure: Callable[[Exception], None], *, outermost: bool = False
-    ) -> None:
-        """Has a follower told of what comes.
-
-        Args:
-            follower: The follower.
-            on_failure: Told what the follower raised. Unless it raises that again, the follower is told of nothing
-                any more, and the others go on.
-            outermost: Whether it is told first of what opens and last of what ends.
-        """
-        self._on_failure[follower] = on_failure
-        self.followers = (follower, *self.followers) if outermost else (*self.followers, follower)
-        self._leaving_order = self.followers[::-1]
-        follower.begin_stage(self.stage)
-        self.on_followers_changed()
-
-    def remove_follower(self, follower: PhaseFollower) -> None:
-        """Has a follower told of nothing any more."""
-        self.followers = tuple(f for f in self.followers if f is not follower)
-        self._leaving_order = self.followers[::-1]
-        self._on_failure.pop(follower, None)
-        self.on_followers_changed()
-
-    def remove_all_followers(self) -> None:
-        """Has nobody told of anything any more."""
-        for follower in self.followers:
-            self.remove_follower(follower)
-
-    def _failed(self, follower: PhaseFollower, error: Exception) -> None:
-        self._on_failure[follower](error)
-        self.remove_follower(follower)
-
-    def _tell(self, notice: str, *args: object, leaving: bool = False) -> None:
-        for follower in self._leaving_order if leaving else self.followers:
-            try:
-                getattr(follower, notice)(*args)
-            except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
-                self._failed(follower, error)
-
     # ---- phases ----
 
     def enter(self, phase: str, since_last: bool = False) -> None:
@@ -146,11 +61,11 @@ class PhaseMachine:
             self._ignored += 1
             return
         self._open.append(phase)
-        for follower in self.followers:
+        for follower in self._followers.inward:
             try:
                 follower.enter(phase, since_last)
             except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
-                self._failed(follower, error)
+                self._followers.failed(follower, error)
 
     def leave(self, phase: str, paused: bool = False) -> None:
         """A phase ends, and with it those inside it that nothing ended."""
@@ -163,11 +78,11 @@ class PhaseMachine:
             return
         while True:
             innermost = self._open.pop()
-            for follower in self._leaving_order:
+            for follower in self._followers.outward:
                 try:
                     follower.leave(paused)
                 except Exception as error:  # noqa: BLE001, PERF203  # one that fails must not end a training, nor keep the others from hearing
-                    self._failed(follower, error)
+                    self._followers.failed(follower, error)
             if innermost == phase:
                 return
 
@@ -190,7 +105,7 @@ class PhaseMachine:
         self._close_last_iteration(at_last=True)
         self._begin_stage(TRAIN)
         self._waiting_first = True
-        self._tell("begin_first_data_wait", False)
+        self._followers.tell("begin_first_data_wait", False)
 
     def epoch_ended(self, succeeded: bool) -> None:
         """A training epoch is over."""
@@ -219,7 +134,7 @@ class PhaseMachine:
             self._first_fetch = True
         if stage != self.stage:
             self.stage = stage
-            self._tell("begin_stage", stage)
+            self._followers.tell("begin_stage", stage)
 
     # ---- batches ----
 
@@ -239,7 +154,7 @@ class PhaseMachine:
             # A loader without a length is asked for one batch more before the first one is used.
             self._close_iteration(at_last=False)
             self._waiting_first = True
-            self._tell("begin_first_data_wait", True)
+            self._followers.tell("begin_first_data_wait", True)
             return
         if self._open:
             return
@@ -248,7 +163,7 @@ class PhaseMachine:
             self.enter(DATA_WAIT)
         elif not self._waiting_first:
             self._waiting_first = True
-            self._tell("begin_first_data_wait", False)
+            self._followers.tell("begin_first_data_wait", False)
 
     def fetch_ended(self, succeeded: bool = True) -> None:
         """The loop has the next batch, or there is none."""
@@ -259,7 +174,7 @@ class PhaseMachine:
             return
         if self._waiting_first:
             self._first_fetch = self._waiting_first = False
-            self._tell("end_first_data_wait", leaving=True)
+            self._followers.tell("end_first_data_wait", leaving=True)
             self._begin_iteration()
             self._after_first_fetch = True
         else:
@@ -294,7 +209,7 @@ class PhaseMachine:
         self._in_iteration, self._label, self._completed = True, None, False
         self._in_step = self._step_seen = self._backward_by_hooks = self._after_first_fetch = False
         self._backward_seen = False
-        self._tell("begin_iteration")
+        self._followers.tell("begin_iteration")
 
     def _close_iteration(self, at_last: bool) -> None:
         """Tells of the iteration that is open, if it was completed, or has it dropped."""
@@ -303,17 +218,17 @@ class PhaseMachine:
         self._leave_all()
         label, self._label, self._in_iteration = self._label, None, False
         if label is not None and self._completed:
-            if self.expects_backward and not self._backward_seen and self.stage == TRAIN:
+            if self._expects_backward and not self._backward_seen and self.stage == TRAIN:
                 label = label._replace(skipped=True)
-            self._tell("close_iteration", at_last, leaving=True)
-            self._tell("count_iteration", label, leaving=True)
+            self._followers.tell("close_iteration", at_last, leaving=True)
+            self._followers.tell("count_iteration", label, leaving=True)
         else:
-            self._tell("drop_iteration", leaving=True)
+            self._followers.tell("drop_iteration", leaving=True)
 
     def _close_last_iteration(self, at_last: bool) -> None:
         """The same, where none follows for now."""
         self._close_iteration(at_last)
-        self._tell("rest")
+        self._followers.tell("rest")
 
     def run_ended(self) -> None:
         """The run ends, however it does: what is open is closed, an iteration that was cut off is dropped."""
@@ -392,7 +307,3 @@ class PhaseMachine:
     def barrier_ended(self) -> None:
         """All of them are there."""
         self.leave(BARRIER)
-
-
-def _nothing() -> None:
-    """Nobody wants to know."""

@@ -1,19 +1,29 @@
 """A stand-in for the Trainer's profiler that hears of every boundary in the loops, and forwards to the user's own.
 
-Lightning opens some 25 profiler actions a batch, each through a generator-based context manager of about 1 us, even
-where no profiler was asked for. Handing out prepared context objects instead makes that cheaper than it was, so that
-timing the phases costs about as much as it saves.
+Lightning opens some 25 profiler actions a batch, each through a generator-based context manager, even where no profiler
+was asked for. Handing out prepared context objects instead makes that cheaper than it was, which pays for most of what
+timing the phases costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import Boundaries, Edges
+from lightning_timing.callbacks.boundary_contexts import (
+    QUIET,
+    AtOnce,
+    Both,
+    Context,
+    Handler,
+    Noted,
+    NotedBeginning,
+    NotedEnd,
+    Quiet,
+    ignore,
+)
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
@@ -21,141 +31,21 @@ from lightning_timing.parts import Part
 _MAX_QUIET_ACTIONS_KEPT: Final = 1000
 """Actions that are known to be no boundary. A user's own may have numbers in their names, and no end."""
 
-_ignore: Final[Any] = "".format
-"""Takes anything and returns something false. A method of C code: as `__enter__` or `__exit__` it costs half of what an
-empty function does, and most contexts of a batch need no more."""
 
-_Handler = Callable[[], object]
-
-
-class _Quiet:
-    """The context of an action that is no boundary."""
-
-    __slots__ = ()
-
-    __enter__ = __exit__ = _ignore
-
-
-class _AtOnce:
-    """The context of a boundary, with edges that are handled at once.
-
-    Args:
-        begin: Handles its beginning.
-        end: Handles its end.
-        fail: Handles its end by an exception.
-        part: Takes failures of these.
-    """
-
-    __slots__ = ("_begin", "_end", "_fail", "_part")
-
-    def __init__(self, begin: _Handler, end: _Handler, fail: _Handler, part: Part) -> None:
-        self._begin, self._end, self._fail = begin, end, fail
-        self._part = part
-
-    def __enter__(self) -> None:
-        try:
-            self._begin()
-        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            (self._end if kind is None else self._fail)()
-        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure, may_raise=error is None)
-
-
-class _Noted:
-    """The context of a boundary, with edges that are noted with their moments.
-
-    Args:
-        begin: Handles its beginning later.
-        end: Handles its end later.
-        fail: Handles its end by an exception later.
-        trail: Takes them.
-        part: Takes failures to read the clock.
-    """
-
-    __slots__ = ("_begin", "_clock", "_end", "_fail", "_note", "_part")
-
-    def __init__(self, begin: _Handler, end: _Handler, fail: _Handler, trail: Trail, part: Part) -> None:
-        self._begin, self._end, self._fail = begin, end, fail
-        self._note, self._clock = trail.edges.append, trail.clock
-        self._part = part
-
-    def __enter__(self) -> None:
-        try:
-            self._note((self._begin, self._clock()))
-        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._note((self._end if kind is None else self._fail, self._clock()))
-        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure, may_raise=error is None)
-
-
-class _NotedBeginning(_Noted):
-    """Of which only the beginning is an edge."""
-
-    __slots__ = ()
-
-    __exit__ = _ignore
-
-
-class _NotedEnd(_Noted):
-    """Of which only the end is an edge."""
-
-    __slots__ = ()
-
-    __enter__ = _ignore
-
-
-_Boundary = _AtOnce | _Noted
-_Context = _Quiet | _Boundary
-
-_QUIET: Final = _Quiet()
-
-
-class _Both:
-    """The user's profiler's context around ours, so that what it costs is charged to no phase."""
-
-    __slots__ = ("_inner", "_outer")
-
-    def __init__(self, outer: AbstractContextManager[Any], inner: _Boundary) -> None:
-        self._outer, self._inner = outer, inner
-
-    def __enter__(self) -> Any:
-        value = self._outer.__enter__()
-        self._inner.__enter__()
-        return value
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        self._inner.__exit__(kind, error, trace)
-        return self._outer.__exit__(kind, error, trace)
-
-
-class _Contexts(dict[str, _Context]):
+class _Contexts(dict[str, Context]):
     """The contexts of actions, each made when it is first asked for.
 
     Args:
         make: Makes one.
     """
 
-    def __init__(self, make: Callable[[str], _Context]) -> None:
+    def __init__(self, make: Callable[[str], Context]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, action_name: str) -> _Context:
+    def __missing__(self, action_name: str) -> Context:
         made = self._make(action_name)
-        if made is not _QUIET or len(self) < _MAX_QUIET_ACTIONS_KEPT:
+        if made is not QUIET or len(self) < _MAX_QUIET_ACTIONS_KEPT:
             self[action_name] = made
         return made
 
@@ -191,8 +81,8 @@ class ProfilerTap:
         self._contexts = _Contexts(self._context_of)
         self.profile: Callable[[str], Any]
         self.profile = self._contexts.__getitem__ if self._does_nothing else self._profile_with_the_users
-        self._starts: dict[str, _Handler | None] = {}
-        self._stops: dict[str, _Handler | None] = {}
+        self._starts: dict[str, Handler | None] = {}
+        self._stops: dict[str, Handler | None] = {}
         self._ends: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -211,7 +101,7 @@ class ProfilerTap:
     def _profile_with_the_users(self, action_name: str) -> Any:
         context = self._contexts[action_name]
         outer = self.profiler.profile(action_name)
-        return outer if isinstance(context, _Quiet) else _Both(outer, context)
+        return outer if isinstance(context, Quiet) else Both(outer, context)
 
     def start(self, action_name: str) -> None:
         """An action starts: as in Lightning's `Profiler`."""
@@ -251,10 +141,10 @@ class ProfilerTap:
         while self._ends:
             self._ends.pop(0)()
 
-    def _find_edges_of(self, action_name: str) -> tuple[_Handler | None, _Handler | None]:
+    def _find_edges_of(self, action_name: str) -> tuple[Handler | None, Handler | None]:
         """What to call when an action is started and when it is stopped."""
-        begin: _Handler | None = None
-        end: _Handler | None = None
+        begin: Handler | None = None
+        end: Handler | None = None
         edges = self._boundaries.of_start_and_stop(action_name)
         if edges is not None:
             begin, end, _ = self._handlers(edges)
@@ -262,26 +152,26 @@ class ProfilerTap:
                 note = self._trail.note
                 begin = partial(note, begin)
                 if edges.turn is not None:
-                    begin = partial(self._trail.turn, edges.turn, edges.before or _ignore)
+                    begin = partial(self._trail.turn, edges.turn, edges.before or ignore)
                 end = partial(note, end)
         if edges is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
             self._starts[action_name], self._stops[action_name] = begin, end
         return begin, end
 
-    def _context_of(self, action_name: str) -> _Context:
+    def _context_of(self, action_name: str) -> Context:
         edges = None
         with self._part:
             edges = self._boundaries.of_context(action_name)
         if edges is None:
-            return _QUIET
+            return QUIET
         begin, end, fail = self._handlers(edges)
         trail = self._trail
         if trail.follower is None or not edges.can_wait:
-            return _AtOnce(trail.at_once(begin), trail.at_once(end), trail.at_once(fail), self._part)
-        kind = _NotedEnd if begin is _ignore else _NotedBeginning if end is _ignore else _Noted
+            return AtOnce(trail.at_once(begin), trail.at_once(end), trail.at_once(fail), self._part)
+        kind = NotedEnd if begin is ignore else NotedBeginning if end is ignore else Noted
         return kind(begin, end, fail, trail, self._part)
 
-    def _handlers(self, edges: Edges) -> tuple[_Handler, _Handler, _Handler]:
+    def _handlers(self, edges: Edges) -> tuple[Handler, Handler, Handler]:
         """What handles the beginning of an action, its end, and its end by an exception."""
         enter, leave = self._machine.enter, self._machine.leave
         entering = [] if edges.phase is None else [partial(enter, edges.phase)]
@@ -292,10 +182,10 @@ class ProfilerTap:
         return _one_of([*turning, *before, *entering]), _one_of([*leaving, *after[0]]), _one_of([*leaving, *after[1]])
 
 
-def _one_of(handlers: list[_Handler]) -> _Handler:
+def _one_of(handlers: list[Handler]) -> Handler:
     """A handler that does what all of them do."""
     if len(handlers) < 2:
-        return handlers[0] if handlers else _ignore
+        return handlers[0] if handlers else ignore
 
     def handle_all() -> None:
         for handle in handlers:

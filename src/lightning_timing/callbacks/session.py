@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import Boundaries
+from lightning_timing.callbacks.followers import Followers, PhaseFollower
 from lightning_timing.callbacks.method_watch import MethodWatch
-from lightning_timing.callbacks.phase_machine import PhaseFollower, PhaseMachine
+from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
@@ -30,6 +31,7 @@ class Session:
 
     Attributes:
         machine: Turns boundaries into phases.
+        followers: Who is told of those.
         trail: Keeps the boundaries of which the machine is told later.
         members: Those on whose account there is a session.
         is_deaf: Whether it was noticed that the profiler was replaced in mid-run.
@@ -39,16 +41,18 @@ class Session:
 
     def __init__(self, trainer: Any, entry_point: str, is_ours: Callable[[object], bool]) -> None:
         stage = _FIRST_STAGES.get(entry_point, TRAIN)
-        self.machine = PhaseMachine(stage, expects_backward=trainer.lightning_module.automatic_optimization)
+        self.followers = Followers()
+        is_automatic = trainer.lightning_module.automatic_optimization
+        self.machine = PhaseMachine(stage, self.followers, expects_backward=is_automatic)
         self.is_deaf = False
         self.members: set[object] = set()
         self.on_exception: list[Callable[[BaseException], None]] = []
         boundaries = Boundaries(trainer, self.machine, is_ours, self._exception_raised)
-        stop = self.machine.remove_all_followers
+        stop = self.followers.remove_all
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
         self.trail = Trail(self.part)
         self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.trail, self.part)
-        self.machine.on_followers_changed = self._choose_who_is_told_late
+        self.followers.on_change = self._choose_who_is_told_late
         machine, note = self.machine, self.trail.note
         logging = [(logger, method) for logger in trainer.loggers for method in _LOGGING]
         barriers = [(trainer.strategy, "barrier")] if trainer.world_size > 1 else []
@@ -67,7 +71,7 @@ class Session:
 
     def _choose_who_is_told_late(self) -> None:
         """Only one who follows alone may be, and not where a failure is to be raised at its place."""
-        followers = self.machine.followers
+        followers = self.followers.inward
         alone = followers[0] if len(followers) == 1 and not self.part.strict else None
         late = alone if isinstance(alone, Recorder) and alone.may_follow_late else None
         if late is not self.trail.follower:
@@ -130,7 +134,8 @@ def join(
     session.on_exception.append(on_exception)
     session.members.add(follower)
     if listens:
-        session.machine.add_follower(follower, on_failure, outermost=outermost)
+        session.followers.add(follower, on_failure, outermost=outermost)
+        follower.begin_stage(session.machine.stage)
     return session
 
 
@@ -147,7 +152,7 @@ def leave(trainer: Any, follower: PhaseFollower) -> None:
         if not session.members:
             del _sessions[trainer]
             session.close(trainer)
-        session.machine.remove_follower(follower)
+        session.followers.remove(follower)
 
 
 def call_last(trainer: Any, end: Callable[[], None]) -> bool:

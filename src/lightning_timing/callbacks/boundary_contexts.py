@@ -1,0 +1,131 @@
+"""The context objects of profiler actions: prepared once, entered and left at every batch, and as cheap as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final
+
+from lightning_timing.callbacks.trail import Trail
+from lightning_timing.parts import Part
+
+ignore: Final[Any] = "".format
+"""Takes anything and returns something false. A method of C code: as `__enter__` or `__exit__` it costs half of what an
+empty function does, and most contexts of a batch need no more."""
+
+Handler = Callable[[], object]
+
+
+class Quiet:
+    """The context of an action that is no boundary."""
+
+    __slots__ = ()
+
+    __enter__ = __exit__ = ignore
+
+
+class AtOnce:
+    """The context of a boundary, with edges that are handled at once.
+
+    Args:
+        begin: Handles its beginning.
+        end: Handles its end.
+        fail: Handles its end by an exception.
+        part: Takes failures of these.
+    """
+
+    __slots__ = ("_begin", "_end", "_fail", "_part")
+
+    def __init__(self, begin: Handler, end: Handler, fail: Handler, part: Part) -> None:
+        self._begin, self._end, self._fail = begin, end, fail
+        self._part = part
+
+    def __enter__(self) -> None:
+        try:
+            self._begin()
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            (self._end if kind is None else self._fail)()
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure, may_raise=error is None)
+
+
+class Noted:
+    """The context of a boundary, with edges that are noted with their moments.
+
+    Args:
+        begin: Handles its beginning later.
+        end: Handles its end later.
+        fail: Handles its end by an exception later.
+        trail: Takes them.
+        part: Takes failures to read the clock.
+    """
+
+    __slots__ = ("_begin", "_clock", "_end", "_fail", "_note", "_part")
+
+    def __init__(self, begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part) -> None:
+        self._begin, self._end, self._fail = begin, end, fail
+        self._note, self._clock = trail.edges.append, trail.clock
+        self._part = part
+
+    def __enter__(self) -> None:
+        try:
+            self._note((self._begin, self._clock()))
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._note((self._end if kind is None else self._fail, self._clock()))
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._part.fail(failure, may_raise=error is None)
+
+
+class NotedBeginning(Noted):
+    """Of which only the beginning is an edge."""
+
+    __slots__ = ()
+
+    __exit__ = ignore
+
+
+class NotedEnd(Noted):
+    """Of which only the end is an edge."""
+
+    __slots__ = ()
+
+    __enter__ = ignore
+
+
+Boundary = AtOnce | Noted
+Context = Quiet | Boundary
+
+QUIET: Final = Quiet()
+
+
+class Both:
+    """The user's profiler's context around ours, so that what it costs is charged to no phase."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: AbstractContextManager[Any], inner: Boundary) -> None:
+        self._outer, self._inner = outer, inner
+
+    def __enter__(self) -> Any:
+        value = self._outer.__enter__()
+        self._inner.__enter__()
+        return value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._inner.__exit__(kind, error, trace)
+        return self._outer.__exit__(kind, error, trace)
