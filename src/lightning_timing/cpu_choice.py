@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lightning_timing.clocks import Clock
 from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.phases import ITERATION
 from lightning_timing.record import CpuUsage
 
 
@@ -15,10 +16,12 @@ class CpuChoice:
 
     Attributes:
         name: The measurement; None: none was chosen.
+        rests: Whether it is the iteration, and none is metered. A stretch of iterations is metered as one interval.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.name: str | None = None
+        self.rests = False
         self._clock = clock
         self._meter: CpuUsageMeter | None = None
         self._by_default = False
@@ -41,10 +44,12 @@ class CpuChoice:
             self.stop()
             self._meter = CpuUsageMeter(name, clock=self._clock)
             self.name, self._by_default = name, by_default
+            self.rests = name == ITERATION
         self._meter.start()
 
     def begin(self) -> None:
-        """An interval of the chosen measurement begins."""
+        """An interval of the chosen measurement, or a stretch of iterations, begins."""
+        self.rests = False
         if self._meter is not None:
             self._meter.begin()
 
@@ -52,6 +57,12 @@ class CpuChoice:
         """It ends."""
         if self._meter is not None:
             self._meter.end()
+
+    def rest(self) -> None:
+        """A stretch of iterations, if they are metered, ends."""
+        if self.name == ITERATION and not self.rests:
+            self.rests = True
+            self.end()
 
     def stop(self) -> None:
         """Ends the sampling. Takes some milliseconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from lightning_timing.clocks import Clock, monotonic_ns
@@ -17,8 +18,9 @@ from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown
 from lightning_timing.one_time import OneTimeMeasurements
+from lightning_timing.outside import Outside
 from lightning_timing.parts import Part
-from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, OTHER, TRAIN
+from lightning_timing.phases import ITERATION, OTHER, TRAIN
 from lightning_timing.record import Figures
 from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
@@ -54,7 +56,6 @@ class Recorder:
         one_time: One-time measurements.
         cpu: Which measurement gets CPU usage.
         catch_up: Has it told of all phases so far, where it follows late.
-        on_outside: Told of what was measured while no iteration was open.
         enter: Opens a phase, of the given name, inside the one that is open: now, or (`since_last`) as of the last
             boundary, where it was recognised late. It is bound to what that means while an iteration is open, or to
             what it means between two, so that the hot path has neither a branch nor a further call for that.
@@ -75,7 +76,6 @@ class Recorder:
     ) -> None:
         self.clock = clock
         self.is_compiling = compiling_probe()
-        self.on_outside: Callable[[MeasuredOutside], None] | None = None
         self.bookkeeping_ns = 0
         self._settings = settings
         self._phases_are_taken = phases_are_taken
@@ -90,25 +90,22 @@ class Recorder:
             if device_timer is None
             else DeviceLedger(clock, self.stage.phases, device_timer, before_reading)
         )
-        self._between = Ledger(clock, self.stage.between, before_reading)
+        self._closed = ClosedIterations()
+        self._outside = Outside(self.stage, clock, before_reading, partial(self._closed.work_off, wait=False))
         self._inside_edges = self._ledger.enter, self._ledger.leave
-        self._between_edges = self._enter_between, self._leave_between
+        self._outside_edges = self._outside.enter, self._outside.leave
         self.enter: Callable[..., None]
         self.leave: Callable[..., None]
-        self.enter, self.leave = self._between_edges
-        self._closed = ClosedIterations()
+        self.enter, self.leave = self._outside_edges
         self._deferred = None if device_timer is None else DeferredIterations(device_timer)
         self._misuse = Misuse(settings.on_misuse)
         self._cpu_part = Part("CPU usage", strict=False)
-        self._cpu_is_due = False
         self.cpu = CpuChoice(clock)
         self.one_time = OneTimeMeasurements(self._ledger.read, self._misuse)
         self.user = UserMeasurements(
             clock, before_reading, device_timer, self._ledger, self.cpu, self._misuse, phases_are_taken
         )
         self._compilations = compilations_so_far()
-        self._first_wait_begin = 0
-        self._first_wait: tuple[int, int] | None = None
         self._closed_at: int | None = None
         self._report_every = 1
         self._on_report_due: Callable[[], None] | None = None
@@ -117,12 +114,12 @@ class Recorder:
 
     def begin_stage(self, stage: str) -> None:
         """Has what follows counted for the given stage. No iteration is open."""
-        self._take_outside_of(self.stage)  # now, since the stage may never come again
         if stage not in self._stages:
             self._stages[stage] = self._new_stage(stage)
         self.stage = self._stages[stage]
         self.measurements = self.stage.measurements
-        self._ledger.phases, self._between.phases = self.stage.phases, self.stage.between
+        self._ledger.phases = self.stage.phases
+        self._outside.begin_stage(self.stage)
         self._compilations = compilations_so_far()
 
     def _new_stage(self, stage: str) -> StageRecord:
@@ -150,8 +147,16 @@ class Recorder:
 
     # ---- iterations ----
 
-    def hand_on_to(self, on_iteration: Callable[[MeasuredIteration], None] | None) -> None:
-        """Has each iteration that counts handed on: soon after it or, where the device is timed, when that is known."""
+    def hand_on_to(
+        self,
+        on_iteration: Callable[[MeasuredIteration], None] | None,
+        on_outside: Callable[[MeasuredOutside], None] | None = None,
+    ) -> None:
+        """Has each iteration that counts, and what is measured outside of them, handed on.
+
+        Iterations are soon after they end or, where the device is timed, when their device times are known.
+        """
+        self._outside.on_measured = on_outside
         if self._deferred is None:
             self._closed.on_iteration = on_iteration
         else:
@@ -172,11 +177,11 @@ class Recorder:
 
     def read_moments_by(self, read: Clock) -> None:
         """Has it read the moments of phases otherwise: by its own clock, or by one that shows when they were."""
-        self._ledger.read = self._between.read = read
+        self._ledger.read = self._outside.ledger.read = read
 
     def patience(self) -> int:
-        """How many iterations it can wait from now on before it is told of them."""
-        if self.measurements or not self.stage.iterations:
+        """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
+        if self.measurements or self.cpu.rests or not self.stage.iterations:
             return 0
         if self._on_report_due is None:
             return MAX_WAITING - 1
@@ -186,9 +191,8 @@ class Recorder:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger
         if self.measurements:
-            self._take_users_outside(stage)
-        if self._cpu_is_due and stage.warmup_left <= 0:
-            self._cpu_is_due = False
+            self._outside.take_users_of(stage)
+        if self.cpu.rests and stage.warmup_left <= 0:
             self.cpu.begin()
         ledger.begin(self._keep_intervals and stage.iterations < INTERVALS_KEPT_ITERATIONS)
         self.enter, self.leave = self._inside_edges
@@ -200,7 +204,7 @@ class Recorder:
         """Closes the iteration as of now, or (`at_last`) as of the last phase's end."""
         ledger = self._ledger
         ledger.close(at_last)
-        self.enter, self.leave = self._between_edges
+        self.enter, self.leave = self._outside_edges
         self._closed_at = None if at_last else ledger.begin_ns + ledger.total_ns
 
     def count_iteration(self, label: IterationLabel) -> bool:
@@ -220,8 +224,7 @@ class Recorder:
         left_open: list[str] = []
         if not stage.iterations:
             self._recognise_compilation()
-        if self._first_wait is not None:
-            self._take_first_wait(stage)
+        self._outside.take_first_wait()
         if self.measurements:
             left_open = self.user.spoil_open(self.measurements, last_of_warmup=stage.warmup_left == 1)
         counts = not stage.leave_out()
@@ -244,7 +247,7 @@ class Recorder:
             self._deferred.timer.drop_iteration()
         self._closed_at = None
         self._ledger.drop()
-        self.enter, self.leave = self._between_edges
+        self.enter, self.leave = self._outside_edges
         self.stage.drop_current()
 
     def finish_iteration(self) -> None:
@@ -283,73 +286,23 @@ class Recorder:
 
     def rest(self) -> None:
         """No iteration follows for now. A stretch of them is metered as one, for the CPU's clock is slow to read."""
-        if self.cpu.name == ITERATION and not self._cpu_is_due:
-            self._cpu_is_due = True
-            self.cpu.end()
+        self.cpu.rest()
 
     # ---- outside of iterations ----
 
-    def _enter_between(self, phase: str, since_last: bool = False) -> None:
-        if not self._between.is_open:
-            self._between.begin(keep_intervals=False)
-        self._between.enter(phase)
-
-    def _leave_between(self, paused: bool = False) -> None:
-        self._between.leave(paused)
-        measurement, own_ns, _, end_ns = self._between.samples.pop()
-        if not self._between.depth:
-            self._between.drop()
-        counted: Measurement | None = measurement
-        while counted is not None and own_ns is not None:
-            self._hand_on_outside(self.stage, counted.name, own_ns, end_ns)
-            counted.distribution.add(own_ns)
-            counted = counted.whole
-
     def begin_first_data_wait(self, resumed: bool = False) -> None:
-        """The wait for an epoch's first batch begins.
-
-        Args:
-            resumed: Or rather, it was not over when `end_first_data_wait` was called.
-        """
-        if resumed and self._first_wait is not None:
-            self._first_wait = None
-        else:
-            self._first_wait_begin = self._ledger.read()
+        """The wait for an epoch's first batch begins, or (`resumed`) was not over when its end was told of."""
+        self._outside.begin_first_wait(resumed)
 
     def end_first_data_wait(self) -> None:
-        """The wait for an epoch's first batch is over. It lies outside the iterations, and is never warm-up."""
-        self._first_wait = self._first_wait_begin, self._ledger.read()
+        """The first batch is there."""
+        self._outside.end_first_wait()
 
     def take_outside(self) -> None:
         """Counts what lies outside of iterations and was not counted yet."""
-        self._take_outside_of(self.stage)
+        self._outside.take_first_wait()
         for stage in self._stages.values():
-            self._take_users_outside(stage)
-
-    def _take_outside_of(self, stage: StageRecord) -> None:
-        if self._first_wait is not None:
-            self._take_first_wait(stage)
-        self._take_users_outside(stage)
-
-    def _take_first_wait(self, stage: StageRecord) -> None:
-        if self._first_wait is None:
-            return
-        (begin, end), self._first_wait = self._first_wait, None
-        if FIRST_DATA_WAIT not in stage.between:
-            stage.between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
-        stage.between[FIRST_DATA_WAIT].distribution.add(end - begin)
-        self._hand_on_outside(stage, FIRST_DATA_WAIT, end - begin, end)
-
-    def _take_users_outside(self, stage: StageRecord) -> None:
-        for measurement, samples in stage.take_users_outside():
-            for ns in samples:
-                # Of several since the last iteration only the last one's beginning is known.
-                self._hand_on_outside(stage, measurement.name, ns, measurement.begin + ns)
-
-    def _hand_on_outside(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
-        self._closed.work_off(wait=False)  # what came before is handed on before
-        if self.on_outside is not None:
-            self.on_outside(MeasuredOutside(stage.stage, name, end_ns, ns))
+            self._outside.take_users_of(stage)
 
     # ---- the user's measurements ----
 
@@ -378,7 +331,6 @@ class Recorder:
             return
         with self._cpu_part:
             self.cpu.choose(name, by_default)
-            self._cpu_is_due = name == ITERATION
         for measurements in self.all_measurements():
             if name in measurements:
                 measurements[name].go_unusual()

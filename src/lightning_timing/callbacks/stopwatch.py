@@ -180,8 +180,7 @@ class StopwatchCallback(PhaseCallback):
                 print=pl_module.print,
                 printing=printing,
             )
-            recorder.hand_on_to(_take_iteration(running))
-            recorder.on_outside = run.files.write_outside
+            recorder.hand_on_to(_take_iteration(running), run.files.write_outside)
             undo.pop_all()
         return running
 

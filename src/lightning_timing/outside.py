@@ -1,0 +1,103 @@
+"""What is measured while no iteration is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lightning_timing.clocks import Clock
+from lightning_timing.ledger import Ledger
+from lightning_timing.measurement import Measurement
+from lightning_timing.phases import FIRST_DATA_WAIT
+from lightning_timing.recording import MeasuredOutside
+from lightning_timing.stage_record import StageRecord
+
+
+class Outside:
+    """Phases between two iterations, the waits for an epoch's first batch, and what the user measures meanwhile.
+
+    None of it is warm-up but the user's.
+
+    Args:
+        stage: The stage to count for.
+        clock: Read at every boundary.
+        before_reading: Called before the clock is read, where the device is to be synchronized there.
+        before_handing_on: Called before something is handed on, so that what came before it comes before.
+
+    Attributes:
+        stage: The stage to count for, set when another one begins.
+        ledger: The phases that are open.
+        on_measured: Takes what was measured.
+    """
+
+    def __init__(
+        self,
+        stage: StageRecord,
+        clock: Clock,
+        before_reading: Callable[[], None] | None,
+        before_handing_on: Callable[[], None],
+    ) -> None:
+        self.stage = stage
+        self.ledger = Ledger(clock, stage.between, before_reading)
+        self.on_measured: Callable[[MeasuredOutside], None] | None = None
+        self._before_handing_on = before_handing_on
+        self._first_wait_begin = 0
+        self._first_wait: tuple[int, int] | None = None
+
+    def begin_stage(self, stage: StageRecord) -> None:
+        """Has what follows counted for another stage."""
+        self.take_first_wait()
+        self.take_users_of(self.stage)  # now, since the stage may never come again
+        self.stage = stage
+        self.ledger.phases = stage.between
+
+    def enter(self, phase: str, since_last: bool = False) -> None:
+        """Opens a phase inside the one that is open, now: there is no boundary before the first one."""
+        if not self.ledger.is_open:
+            self.ledger.begin(keep_intervals=False)
+        self.ledger.enter(phase)
+
+    def leave(self, paused: bool = False) -> None:
+        """Closes the phase that is open; as in `Ledger`."""
+        self.ledger.leave(paused)
+        measurement, own_ns, _, end_ns = self.ledger.samples.pop()
+        if not self.ledger.depth:
+            self.ledger.drop()
+        counted: Measurement | None = measurement
+        while counted is not None and own_ns is not None:
+            counted.distribution.add(own_ns)
+            self._hand_on(self.stage, counted.name, own_ns, end_ns)
+            counted = counted.whole
+
+    def begin_first_wait(self, resumed: bool) -> None:
+        """The wait for an epoch's first batch begins, or (`resumed`) was not over when its end was told of."""
+        if resumed and self._first_wait is not None:
+            self._first_wait = None
+        else:
+            self._first_wait_begin = self.ledger.read()
+
+    def end_first_wait(self) -> None:
+        """The first batch is there."""
+        self._first_wait = self._first_wait_begin, self.ledger.read()
+
+    def take_first_wait(self) -> None:
+        """Counts the last first wait, if there was one since the last time: only now it is known to be over."""
+        if self._first_wait is None:
+            return
+        (begin, end), self._first_wait = self._first_wait, None
+        between = self.stage.between
+        if FIRST_DATA_WAIT not in between:
+            between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
+        between[FIRST_DATA_WAIT].distribution.add(end - begin)
+        self._hand_on(self.stage, FIRST_DATA_WAIT, end - begin, end)
+
+    def take_users_of(self, stage: StageRecord) -> None:
+        """Counts what the user measured since the last iteration of a stage."""
+        for measurement, samples in stage.take_users_outside():
+            for ns in samples:
+                # Of several since the last iteration only the last one's beginning is known.
+                self._hand_on(stage, measurement.name, ns, measurement.begin + ns)
+
+    def _hand_on(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
+        self._before_handing_on()
+        if self.on_measured is not None:
+            self.on_measured(MeasuredOutside(stage.stage, name, end_ns, ns))
