@@ -187,6 +187,11 @@ class Recorder:
             return MAX_WAITING - 1
         return min(MAX_WAITING, self._report_every - self.stage.iterations % self._report_every) - 1
 
+    @property
+    def is_in_iteration(self) -> bool:
+        """Whether an iteration is open."""
+        return self._ledger.is_open
+
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger

@@ -28,7 +28,7 @@ from lightning_timing.phases import (
 )
 
 _FETCHES: Final = ("train_dataloader_next", "val_next", "test_next", "predict_next")
-_STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
+STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
 _EVALUATION_STARTS: Final = {
     "on_validation_model_zero_grad": VALIDATE,
     "on_validation_model_eval": VALIDATE,
@@ -43,7 +43,7 @@ _BATCH_ENDS: Final = ("on_train_batch_end", "on_validation_batch_end", "on_test_
 _WITHIN_A_BATCH: Final = tuple(
     f".{hook}"
     for hook in (
-        *_STEPS,
+        *STEPS,
         *_BATCH_ENDS,
         *(name.replace("_end", "_start") for name in _BATCH_ENDS),
         "batch_to_device",
@@ -136,7 +136,7 @@ class Boundaries:
         machine = self._machine
         if hook == "batch_to_device":
             return Edges(after=machine.transferred)
-        if hook in _STEPS:
+        if hook in STEPS:
             return Edges(phase=FORWARD, before=machine.forward_begins)
         if hook == "backward":
             return Edges(phase=BACKWARD, before=machine.backward_began)

@@ -6,9 +6,10 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import Any, Final
 
-from lightning_timing.callbacks.actions import Boundaries
+from lightning_timing.callbacks.actions import STEPS, Boundaries
 from lightning_timing.callbacks.followers import Followers, PhaseFollower
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
@@ -51,6 +52,7 @@ class Session:
         stop = self.followers.remove_all
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
         self.trail = Trail(self.part)
+        self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
         self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.trail, self.part)
         self.followers.on_change = self._choose_who_is_told_late
         machine, note = self.machine, self.trail.note
@@ -72,7 +74,7 @@ class Session:
     def _choose_who_is_told_late(self) -> None:
         """Only one who follows alone may be, and not where a failure is to be raised at its place."""
         followers = self.followers.inward
-        alone = followers[0] if len(followers) == 1 and not self.part.strict else None
+        alone = followers[0] if len(followers) == 1 and self._can_be_late and not self.part.strict else None
         late = alone if isinstance(alone, Recorder) and alone.may_follow_late else None
         if late is not self.trail.follower:
             self.trail.lead(late)
@@ -100,6 +102,14 @@ class Session:
             watch.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
+
+
+def _fetches_by_itself(module: Any) -> bool:
+    """Whether a step is handed the iterator, so that no turn to the next batch lies between two iterations."""
+    try:
+        return any("dataloader_iter" in signature(getattr(module, step)).parameters for step in STEPS)
+    except (TypeError, ValueError):  # not every callable tells
+        return True
 
 
 def join(

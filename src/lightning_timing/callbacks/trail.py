@@ -37,7 +37,11 @@ class LateFollower(Protocol):
         """Has it read the moments of phases otherwise than before."""
 
     def patience(self) -> int:
-        """How many iterations it can wait from now on before it is told of them."""
+        """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
+
+    @property
+    def is_in_iteration(self) -> bool:
+        """Whether an iteration is open."""
 
 
 class Trail:
@@ -63,12 +67,13 @@ class Trail:
         self._is_catching_up = False
         self._iterations_left = 0
         self._caught_up_at = 0
+        self._is_hurried = False
 
     def lead(self, follower: LateFollower | None) -> None:
         """Has a follower told late from now on, or nobody."""
         self.catch_up()
+        self.edges.clear()  # what was open when nobody was told late any more may have ended since
         if self.follower is not None:
-            self.edges.clear()
             self.follower.follow_late(_nothing)
         self.follower = follower
         if follower is not None:
@@ -89,17 +94,25 @@ class Trail:
         if self._iterations_left >= 0 and not late:
             self.edges.append((begins, now))
             return
-        self.catch_up()
+        self._handle_all()
         self._caught_up_at = now
-        self._iterations_left = 0 if self.follower is None else self.follower.patience()
+        follower = self.follower
+        self._iterations_left = 0 if follower is None else follower.patience()
         begins()
+        self._is_hurried = follower is not None and not self._iterations_left and not follower.is_in_iteration
 
     def note(self, handle: Callable[[], object]) -> None:
-        """Notes an edge that can wait, or has it handled at once, where nobody is told late."""
+        """Notes an edge that can wait, or has it handled at once.
+
+        It is where nobody is told late, and in the first batch of an epoch where the follower has no patience: that
+        iteration begins between two turns, and what is measured beside the phases has to find it begun.
+        """
         if self.follower is None:
             handle()
-        else:
-            self.edges.append((handle, self.clock()))
+            return
+        self.edges.append((handle, self.clock()))
+        if self._is_hurried:
+            self._handle_all()
 
     def at_once(self, handle: Callable[[], object]) -> Callable[[], None]:
         """Wraps what handles an edge that cannot wait: it is handled after all that were noted, as of its moment."""
@@ -119,8 +132,12 @@ class Trail:
     def catch_up(self) -> None:
         """Handles what was noted. Only the thread of the loop does."""
         self._iterations_left = 0
+        if not self._is_catching_up and get_ident() == self._thread:
+            self._handle_all()
+
+    def _handle_all(self) -> None:
         follower, moment = self.follower, self._moment
-        if follower is None or not self.edges or self._is_catching_up or get_ident() != self._thread:
+        if follower is None or not self.edges:
             return
         self._is_catching_up = True
         handled = 0
