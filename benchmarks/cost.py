@@ -73,6 +73,7 @@ def pair_rows(costs: Costs) -> list[Row]:
         row(cost_pairs.SIMPLE),
         row(cost_pairs.ENABLED, cost_pairs.SIMPLE, 0.8),
         row(cost_pairs.FINISH),
+        row(cost_pairs.FLOOR, cost_pairs.SIMPLE),
         row(cost_pairs.EMPTY),
         row(cost_pairs.DISABLED, cost_pairs.EMPTY, 1.2),
         row(cost_pairs.SPAN_ENABLED, cost_pairs.SIMPLE, 2.0),
@@ -98,6 +99,8 @@ def batch_rows(costs: Costs, traceml: Costs | None) -> list[Row]:
         row(costs, "evaluation", 0.2),
         row(costs, cost_batches.SILENT),
         row(costs, "profiling", 0.4),
+        row(costs, cost_batches.ONE_HOOK),
+        row(costs, cost_batches.PREPARED),
         row(costs, cost_batches.SIMPLE),
     ]
     return rows if traceml is None else [*rows, row(traceml, cost_batches.TRACEML)]

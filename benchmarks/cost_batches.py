@@ -17,7 +17,7 @@ from unittest import mock
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.profilers import SimpleProfiler
+from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 
 from benchmarks.interleaved import Costs, interleaved
 from lightning_timing import build_callbacks
@@ -30,6 +30,8 @@ SETTLING_BATCHES = 50
 BARE = "no callback"
 BARE_AGAIN = "no callback again: the noise of this table"
 THREE_EMPTY = "three empty callbacks"
+ONE_HOOK = "one callback with one hook, which does nothing"
+PREPARED = "a profiler whose contexts are prepared and do nothing"
 SIMPLE = "SimpleProfiler"
 TRACEML = "traceml-ai's callback"
 SILENT = "evaluation, but for its print every 1,000 batches"
@@ -51,6 +53,28 @@ class TinyModule(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """SGD."""
         return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+class OneHook(pl.Callback):
+    """What a callback costs that is told of each batch once, as Lightning skips hooks that are not callable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for hook in ("zero_grad", "backward", "optimizer_step"):
+            setattr(self, f"on_before_{hook}", None)
+        vars(self).update(on_after_backward=None, on_train_batch_end=None)
+
+
+class PreparedProfiler(PassThroughProfiler):
+    """Hands out one prepared context for everything: what is to be saved by not making one for every action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._context = contextlib.nullcontext()
+
+    def profile(self, action_name: str) -> Any:
+        """A context that does nothing."""
+        return self._context
 
 
 class StampedLoader:
@@ -112,6 +136,8 @@ def batch_costs(repeats: int) -> Costs:
         BARE: _fitting(list),
         BARE_AGAIN: _fitting(list),
         THREE_EMPTY: _fitting(lambda: [pl.Callback() for _ in range(3)]),
+        ONE_HOOK: _fitting(lambda: [OneHook()]),
+        PREPARED: _fitting(list, lambda: {"profiler": PreparedProfiler()}),
         SIMPLE: _fitting(list, lambda: {"profiler": SimpleProfiler()}),
     }
     for preset in PRESETS:
