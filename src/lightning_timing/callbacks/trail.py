@@ -94,7 +94,7 @@ class Trail:
         if self._iterations_left >= 0 and not late:
             self.edges.append((begins, now))
             return
-        self._handle_all()
+        self.catch_up()
         self._caught_up_at = now
         follower = self.follower
         self._iterations_left = 0 if follower is None else follower.patience()
@@ -112,7 +112,7 @@ class Trail:
             return
         self.edges.append((handle, self.clock()))
         if self._is_hurried:
-            self._handle_all()
+            self.catch_up()
 
     def at_once(self, handle: Callable[[], object]) -> Callable[[], None]:
         """Wraps what handles an edge that cannot wait: it is handled after all that were noted, as of its moment."""
@@ -132,12 +132,8 @@ class Trail:
     def catch_up(self) -> None:
         """Handles what was noted. Only the thread of the loop does."""
         self._iterations_left = 0
-        if not self._is_catching_up and get_ident() == self._thread:
-            self._handle_all()
-
-    def _handle_all(self) -> None:
         follower, moment = self.follower, self._moment
-        if follower is None or not self.edges:
+        if follower is None or not self.edges or self._is_catching_up or get_ident() != self._thread:
             return
         self._is_catching_up = True
         handled = 0

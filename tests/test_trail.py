@@ -1,0 +1,317 @@
+"""What is noted is handled in its order, as of its moments, and when it is due."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from known_cost import FakeClock
+
+from lightning_timing.callbacks.trail import MAX_EDGES, MAX_WAIT_NS, Trail
+from lightning_timing.parts import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Told = list[tuple[str, int]]
+
+
+class Follower:
+    """One who writes down what it is told of, and what its clock shows then.
+
+    Attributes:
+        clock: Its own clock.
+        told: What it was told of, and the moment that it read.
+        can_wait: Its patience.
+    """
+
+    def __init__(self, can_wait: int = 0) -> None:
+        self.clock = FakeClock(0)
+        self.bookkeeping_ns = 0
+        self.told: Told = []
+        self.can_wait = can_wait
+        self.is_in_iteration = True
+        self.catch_up: Callable[[], None] = pytest.fail
+        self.read: Callable[[], int] = self.clock
+
+    def follow_late(self, catch_up: Callable[[], None]) -> None:
+        self.catch_up = catch_up
+
+    def read_moments_by(self, read: Callable[[], int]) -> None:
+        self.read = read
+
+    def patience(self) -> int:
+        return self.can_wait
+
+    def telling(self, what: str, cost_ns: int = 0) -> Callable[[], None]:
+        """Tells it of something, which takes it some time."""
+
+        def tell() -> None:
+            self.told.append((what, self.read()))
+            self.clock.advance(cost_ns)
+
+        return tell
+
+
+def trail_of(follower: Follower | None) -> Trail:
+    trail = Trail(Part("following", strict=False))
+    trail.lead(follower)
+    return trail
+
+
+def note_at(trail: Trail, follower: Follower, *moments: int) -> None:
+    for moment in moments:
+        follower.clock.now_ns = moment
+        trail.note(follower.telling(f"at {moment}"))
+
+
+def turn(trail: Trail, follower: Follower, batch: int) -> None:
+    """The fetch of a batch begins."""
+    trail.turn(follower.telling(f"end {batch - 1}"), follower.telling(f"begin {batch}"))
+
+
+def test_edges_are_handled_in_their_order_and_as_of_their_moments() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    note_at(trail, follower, 10, 20, 30)
+    assert follower.told == []
+
+    follower.clock.now_ns = 100
+    trail.catch_up()
+    follower.telling("later")()
+
+    assert follower.told == [("at 10", 10), ("at 20", 20), ("at 30", 30), ("later", 100)]
+    assert trail.edges == []
+
+
+def test_whoever_has_the_list_of_edges_may_add_to_it_for_ever() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    append = trail.edges.append
+    for moment in (1, 2):
+        append((follower.telling("edge"), moment))
+        follower.catch_up()
+
+    assert follower.told == [("edge", 1), ("edge", 2)]
+
+
+def test_where_nobody_is_told_late_an_edge_is_handled_at_once() -> None:
+    follower = Follower()
+    trail = trail_of(None)
+    trail.note(follower.telling("noted"))
+    trail.at_once(follower.telling("at once"))()
+
+    assert [what for what, _ in follower.told] == ["noted", "at once"]
+    assert trail.edges == []
+
+
+def test_without_patience_each_turn_is_the_time() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    for batch in range(3):
+        follower.clock.advance(10)
+        turn(trail, follower, batch)
+
+    assert [what for what, _ in follower.told] == ["end -1", "begin 0", "end 0", "begin 1", "end 1", "begin 2"]
+
+
+def test_an_iteration_begins_after_the_catching_up_before_it() -> None:
+    """What that takes is in neither of the two."""
+    follower = Follower()
+    trail = trail_of(follower)
+    follower.clock.now_ns = 100
+    trail.turn(follower.telling("end", cost_ns=7), follower.telling("begin"))
+
+    assert follower.told == [("end", 100), ("begin", 107)]
+
+
+@pytest.mark.parametrize("patience", [1, 2, 9])
+def test_with_patience_so_many_further_iterations_wait(patience: int) -> None:
+    follower = Follower(can_wait=patience)
+    trail = trail_of(follower)
+    caught_up_at = []
+    for batch in range(30):
+        told = len(follower.told)
+        follower.clock.advance(10)
+        turn(trail, follower, batch)
+        if len(follower.told) > told:
+            caught_up_at.append(batch)
+
+    assert caught_up_at == list(range(0, 30, patience + 1))
+    follower.catch_up()
+    assert [what for what, _ in follower.told] == [what for b in range(30) for what in (f"end {b - 1}", f"begin {b}")]
+    assert [moment for _, moment in follower.told] == [10 * (b + 1) for b in range(30) for _ in range(2)]
+
+
+def test_after_a_second_no_patience_helps() -> None:
+    follower = Follower(can_wait=1000)
+    trail = trail_of(follower)
+    turn(trail, follower, 0)
+    follower.clock.advance(MAX_WAIT_NS - 1)
+    turn(trail, follower, 1)
+    assert len(follower.told) == 2
+    follower.clock.advance(1)
+    turn(trail, follower, 2)
+    assert len(follower.told) == 6
+    follower.clock.advance(MAX_WAIT_NS - 1)
+    turn(trail, follower, 3)
+    assert len(follower.told) == 6
+
+
+def test_with_too_many_edges_no_patience_helps() -> None:
+    follower = Follower(can_wait=1000)
+    trail = trail_of(follower)
+    turn(trail, follower, 0)
+    note_at(trail, follower, *range(MAX_EDGES))
+    turn(trail, follower, 1)
+
+    assert trail.edges == []
+
+
+def test_whoever_asks_has_it_caught_up_at_the_next_turn_too() -> None:
+    """Its patience may be another from then on."""
+    follower = Follower(can_wait=1000)
+    trail = trail_of(follower)
+    turn(trail, follower, 0)
+    follower.catch_up()
+    follower.can_wait = 0
+    for batch in range(1, 4):
+        turn(trail, follower, batch)
+
+    assert follower.told[-1][0] == "begin 3"
+
+
+def test_what_begins_an_iteration_between_two_turns_waits_only_for_the_patient() -> None:
+    told: dict[int, Told] = {}
+    for patience in (0, 1):
+        follower = Follower(can_wait=patience)
+        follower.is_in_iteration = False
+        trail = trail_of(follower)
+        turn(trail, follower, 0)
+        trail.note(follower.telling("first batch is there"))
+        told[patience] = follower.told[2:]
+
+    assert [what for what, _ in told[0]] == ["first batch is there"]
+    assert told[1] == []
+
+
+def test_what_cannot_wait_comes_after_what_was_noted_and_as_of_its_own_moment() -> None:
+    follower = Follower(can_wait=1000)
+    trail = trail_of(follower)
+    note_at(trail, follower, 10)
+    trail.edges.append((follower.telling("slow", cost_ns=5), 20))
+    follower.clock.now_ns = 30
+    trail.at_once(follower.telling("at once", cost_ns=2))()
+
+    assert follower.told == [("at 10", 10), ("slow", 20), ("at once", 30)]
+    assert follower.bookkeeping_ns == 7
+
+
+def test_another_thread_has_nothing_handled_but_hastens_the_next_turn() -> None:
+    follower = Follower(can_wait=1000)
+    trail = trail_of(follower)
+    turn(trail, follower, 0)
+    told = len(follower.told)
+    note_at(trail, follower, 10)
+    thread = threading.Thread(target=follower.catch_up)
+    thread.start()
+    thread.join()
+    assert len(follower.told) == told
+
+    turn(trail, follower, 1)
+    assert follower.told[-1][0] == "begin 1"
+
+
+def test_who_asks_amid_the_catching_up_gets_what_there_is() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    seen: list[Told] = []
+    note_at(trail, follower, 10)
+    trail.note(lambda: (follower.catch_up(), seen.append(follower.told[:])))
+    note_at(trail, follower, 30)
+    trail.catch_up()
+
+    assert seen == [[("at 10", 10)]]
+    assert follower.told == [("at 10", 10), ("at 30", 30)]
+
+
+def test_what_is_noted_amid_the_catching_up_is_handled_last() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    trail.note(lambda: note_at(trail, follower, 50))
+    note_at(trail, follower, 30)
+    trail.catch_up()
+
+    assert follower.told == [("at 30", 30), ("at 50", 50)]
+
+
+def test_what_a_handler_raises_is_the_part_s_and_the_rest_is_dropped() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    note_at(trail, follower, 10)
+    trail.note(lambda: 1 // 0)
+    note_at(trail, follower, 30)
+    with pytest.warns(UserWarning, match="following is off for the rest of this run: ZeroDivisionError"):
+        trail.catch_up()
+
+    assert follower.told == [("at 10", 10)]
+    assert trail.edges == []
+    assert follower.read is follower.clock
+    note_at(trail, follower, 40)
+    trail.catch_up()
+    assert follower.told[1:] == [("at 40", 40)]
+
+
+def test_ctrl_c_amid_the_catching_up_loses_no_further_edge() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    note_at(trail, follower, 10)
+    trail.note(interrupt)
+    note_at(trail, follower, 30)
+    with pytest.raises(KeyboardInterrupt):
+        trail.catch_up()
+    assert follower.read is follower.clock
+    trail.catch_up()
+
+    assert follower.told == [("at 10", 10), ("at 30", 30)]
+
+
+def test_who_is_not_told_late_any_more_is_told_what_is_left() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    note_at(trail, follower, 10, 20)
+    trail.lead(None)
+
+    assert follower.told == [("at 10", 10), ("at 20", 20)]
+    follower.catch_up()  # is not the trail's any more, nor that of a test that fails
+    trail.note(follower.telling("now"))
+    assert follower.told[-1] == ("now", 20)
+
+
+def test_what_ended_while_nobody_was_told_late_is_nobody_s() -> None:
+    """A context that was entered before notes its end where it noted its beginning."""
+    follower, other = Follower(), Follower()
+    trail = trail_of(follower)
+    trail.lead(None)
+    trail.edges.append((follower.telling("too late"), 10))
+    trail.lead(other)
+    trail.catch_up()
+
+    assert follower.told == other.told == []
+
+
+def test_a_follower_that_leaves_amid_the_catching_up_is_told_of_nothing_more() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    handlers: list[Any] = [lambda: trail.lead(None), follower.telling("after it left")]
+    for handle in handlers:
+        trail.note(handle)
+    trail.catch_up()
+
+    assert follower.told == []
+    assert trail.edges == []
