@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
 from typing import Final
 
@@ -55,25 +56,35 @@ class ClosedIterations:
             self._worked_off_at = end_ns
             self.work_off(wait=False)
 
+    @contextmanager
+    def worked_off(self) -> Iterator[None]:
+        """All of them are taken, and no other thread takes further ones until this is left."""
+        with self._working:
+            self.work_off()
+            yield
+
     def work_off(self, *, wait: bool = True) -> None:
         """Has all of them taken and handed on.
 
         Args:
             wait: Wait for another thread that is at it, some microseconds an iteration, instead of leaving it to that.
         """
-        if not self._waiting or not self._working.acquire(blocking=wait):
+        if not wait and not self._waiting:
+            return
+        # Another thread may be at the last one, so none that waits does not mean that all have been taken.
+        if not self._working.acquire(blocking=wait):
             return
         try:
             stages = {}
             on_iteration = self.on_iteration
             while self._waiting:
                 closed = self._waiting.popleft()
-                stage, _, _, total_ns, other_ns, samples, users, _ = closed
+                stage, label, _, total_ns, other_ns, samples, users, _ = closed
                 stages[stage.stage] = stage
                 if on_iteration is not None:
                     on_iteration(measure(closed))
                 else:
-                    stage.take(total_ns, other_ns, samples, users)
+                    stage.take(label, total_ns, other_ns, samples, users)
             for stage in stages.values():
                 stage.fold()
         finally:
@@ -89,5 +100,5 @@ def measure(closed: ClosedIteration) -> MeasuredIteration:
         if placed:
             intervals += [(name, begin - begin_ns, end - begin_ns) for name, begin, end in placed]
             intervals.sort(key=lambda interval: (interval[2], -interval[1]))  # inner ones first
-    ns = stage.take(total_ns, other_ns, samples, users)
+    ns = stage.take(label, total_ns, other_ns, samples, users)
     return MeasuredIteration(stage.stage, label, begin_ns, ns, intervals)

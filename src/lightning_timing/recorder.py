@@ -234,7 +234,7 @@ class Recorder:
             left_open = self.user.spoil_open(self.measurements, last_of_warmup=stage.warmup_left == 1)
         counts = not stage.leave_out()
         if counts:
-            stage.count(ledger.total_ns, label.samples, label.skipped)
+            stage.iterations += 1
             if self.measurements:
                 users = stage.take_users()
             self._keep(label, users)
@@ -349,20 +349,19 @@ class Recorder:
 
     def figures(self, stage: str | None = None) -> Figures:
         """What has been measured so far, in one stage or (None) in all that were used."""
-        self.work_off()
-        return Figures(
-            stages={
+        self.catch_up()
+        with self._closed.worked_off():
+            stages = {
                 name: record.summary()
                 for name, record in list(self._stages.items())
                 if record.was_used and stage in (None, name)
-            },
-            one_time=self.one_time.seconds(),
-            cpu_usage=self.cpu.result(),
-        )
+            }
+        return Figures(stages, one_time=self.one_time.seconds(), cpu_usage=self.cpu.result())
 
     @property
     def measured_ns(self) -> int:
         """The time of all measured iterations, in nanoseconds."""
+        self.work_off()
         return sum(stage.iterations_ns for stage in self._stages.values())
 
     @property

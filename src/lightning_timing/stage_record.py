@@ -10,6 +10,7 @@ from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.phases import ITERATION, OTHER, place_in_loop
 from lightning_timing.record import StageSummary
+from lightning_timing.recording import IterationLabel
 
 BETWEEN_ITERATIONS: Final = "between_iterations"
 """Prefix of the phases that occur while no iteration is open, such as a checkpoint at the end of an epoch."""
@@ -23,6 +24,7 @@ class StageRecord:
         warmup_left: Iterations that are still to be left out.
         warmup_iterations: Iterations left out so far.
         iterations: Iterations measured.
+        iterations_taken: Those of them that the figures hold, the following ones among them.
         iterations_ns: The time they took, in nanoseconds.
         samples: Samples in them; None once a batch's size could not be told.
         skipped_batches: Batches for which the step returned None.
@@ -37,6 +39,7 @@ class StageRecord:
         self.warmup_left = warmup_iterations
         self.warmup_iterations = 0
         self.iterations = 0
+        self.iterations_taken = 0
         self.iterations_ns = 0
         self.samples: int | None = 0
         self.skipped_batches = 0
@@ -65,30 +68,23 @@ class StageRecord:
         self.drop_current()
         return True
 
-    def count(self, iteration_ns: int, samples: int | None, skipped: bool) -> None:
-        """Counts an iteration, whose samples are to be taken later.
-
-        Args:
-            iteration_ns: How long it took, in nanoseconds.
-            samples: The size of its batch, or None.
-            skipped: Whether its step returned None.
-        """
-        self.iterations += 1
-        self.iterations_ns += iteration_ns
-        self.samples = None if self.samples is None or samples is None else self.samples + samples
-        self.skipped_batches += skipped
-
     def take_users(self) -> list[UserSamples]:
         """Removes and returns the samples of the user's measurements in the iteration that is complete."""
         measurements = tuple(self.measurements.values())  # another thread may add one meanwhile
         return [(measurement, measurement.take_current()) for measurement in measurements if measurement.current]
 
     def take(
-        self, iteration_ns: int, other_ns: int | None, samples: Sequence[Sample], users: Sequence[UserSamples]
+        self,
+        label: IterationLabel,
+        iteration_ns: int,
+        other_ns: int | None,
+        samples: Sequence[Sample],
+        users: Sequence[UserSamples],
     ) -> dict[str, int]:
-        """Takes the samples of an iteration.
+        """Takes an iteration that was counted into the figures.
 
         Args:
+            label: What is known of it.
             iteration_ns: How long it took, in nanoseconds.
             other_ns: What no phase claimed of it, in nanoseconds; None where there are no phases.
             samples: Those of the phases.
@@ -97,6 +93,10 @@ class StageRecord:
         Returns:
             The sum of each measurement's samples in it, in nanoseconds.
         """
+        self.iterations_taken += 1
+        self.iterations_ns += iteration_ns
+        self.samples = None if self.samples is None or label.samples is None else self.samples + label.samples
+        self.skipped_batches += label.skipped
         ns_by_name: dict[str, int] = {}
         if other_ns is not None:
             _add(ns_by_name, self.phases[ITERATION], iteration_ns)
@@ -167,13 +167,14 @@ class StageRecord:
 
     def summary(self) -> StageSummary:
         """The stage's figures."""
-        summaries = {m.name: m.summary(self.iterations, self.iterations_ns) for m in self.all_measurements()}
+        iterations = self.iterations_taken
+        summaries = {m.name: m.summary(iterations, self.iterations_ns) for m in self.all_measurements()}
         ahead = self.host_ahead.percentiles_ns(50)
         return StageSummary(
-            iterations=self.iterations,
+            iterations=iterations,
             warmup_iterations=self.warmup_iterations,
             measurements=summaries,
-            samples=self.samples if self.iterations else None,
+            samples=self.samples if iterations else None,
             skipped_batches=self.skipped_batches,
             host_ahead_s=None if ahead is None else ahead[0] / 1e9,
         )
