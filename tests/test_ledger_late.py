@@ -16,7 +16,9 @@ from tiny_training import CostlyLoader, callback, tiny_module
 from whole_suite import FakeRuntime, our_warnings
 
 from lightning_timing import CUDAProfilerCallback, Stopwatch, span
+from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.trail import Trail
+from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 
 if TYPE_CHECKING:
@@ -59,6 +61,10 @@ class Run:
         """Lets time pass, unlike any time before."""
         self.clock.advance(1000 + next(self._ticks))
 
+    def note(self, *what: Any) -> None:
+        """Notes what should be the same in a run in another folder."""
+        self.said.append(str(what).replace(str(self.root), ""))
+
     def spends(self, returned: Callable[..., Any]) -> Callable[..., Any]:
         """A hook that costs time before it does what it is to."""
 
@@ -91,9 +97,7 @@ class Run:
             "on_validation_epoch_end": self.spend,
             "lr_scheduler_step": self.spends(lambda _, scheduler, __: scheduler.step()),
             "configure_optimizers": lambda module: CostlySGD(module.layer.parameters(), lr=0.01),
-            "print": lambda module, text: self.said.append(
-                (module.trainer.global_step, text.replace(str(self.root), ""))
-            ),
+            "print": self.spends(lambda module, text: self.note(module.trainer.global_step, text)),
         }
         return tiny_module(lightning(), **(costly | hooks))
 
@@ -504,6 +508,23 @@ def test_a_run_is_the_same_followed_late_or_at_once(
     assert at_once.rows
     assert late.rows == at_once.rows
     assert late == at_once
+
+
+def test_a_killed_run_lacks_no_more_than_so_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though a checkpoint has it caught up in between."""
+    written: list[Any] = []
+    monkeypatch.setattr(RunFiles, "write_iteration", lambda _, iteration: written.append(iteration))
+    run = Run(tmp_path, is_late=True)
+    behind: list[int] = []
+
+    def step(module: Any, batch: Any, index: int) -> Any:
+        behind.append(index - len(written))
+        return module.layer(batch).sum()
+
+    checkpoint = lightning().callbacks.ModelCheckpoint(dirpath=tmp_path / "checkpoints", every_n_train_steps=35)
+    run.fit(run.module(training_step=step), checkpoint, enable_checkpointing=True)
+
+    assert max(behind) == MAX_WAITING - 1
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,11 @@ class ClosedIterations:
         self._worked_off_at = 0
         self._working = RLock()  # a signal's handler may ask for figures amid the work
 
+    @property
+    def room(self) -> int:
+        """How many more can be added until all are worked off."""
+        return max(1, MAX_WAITING - len(self._waiting))
+
     def add(self, closed: ClosedIteration) -> None:
         """Takes an iteration that has just been closed."""
         self._waiting.append(closed)

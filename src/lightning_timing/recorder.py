@@ -7,13 +7,13 @@ from functools import partial
 from typing import Final
 
 from lightning_timing.clocks import Clock, monotonic_ns
-from lightning_timing.closed_iterations import MAX_WAITING, ClosedIterations, measure
+from lightning_timing.closed_iterations import ClosedIterations, measure
 from lightning_timing.compiling import compilations_so_far, compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.device_timer import DeviceTimer
-from lightning_timing.ledger import Ledger
+from lightning_timing.ledger import Ledger, Sample
 from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown
@@ -183,9 +183,10 @@ class Recorder:
         """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
         if self.measurements or self.cpu.rests or not self.stage.iterations:
             return 0
+        room = self._closed.room
         if self._on_report_due is None:
-            return MAX_WAITING - 1
-        return min(MAX_WAITING, self._report_every - self.stage.iterations % self._report_every) - 1
+            return room - 1
+        return min(room, self._report_every - self.stage.iterations % self._report_every) - 1
 
     @property
     def is_in_iteration(self) -> bool:
@@ -204,6 +205,25 @@ class Recorder:
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
             self._closed_at = None
+
+    @property
+    def can_be_told_in_one(self) -> bool:
+        """Whether it can be told of a whole iteration in one, as nothing but its phases matters."""
+        return not (self.measurements or self.cpu.rests or not self.stage.iterations)
+
+    def take_iteration(self, label: IterationLabel, begin_ns: int, end_ns: int, samples: list[Sample]) -> None:
+        """Opens, closes and counts an iteration, of which all is known.
+
+        Args:
+            label: What it is known by.
+            begin_ns: When it began, on the clock.
+            end_ns: When it ended.
+            samples: Those of its phases, none of which was open before or after.
+        """
+        kept = self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
+        self._ledger.fill(begin_ns, end_ns, samples, kept)
+        self._closed_at = end_ns
+        self.count_iteration(label)
 
     def close_iteration(self, at_last: bool = False) -> None:
         """Closes the iteration as of now, or (`at_last`) as of the last phase's end."""
