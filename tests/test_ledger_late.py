@@ -141,7 +141,7 @@ def outcome_of(run: Run, scenario: Callable[[Run], object], capsys: Any, monkeyp
     torch.manual_seed(0)
     with our_warnings() as warned:
         scenario(run)
-    warned = [re.sub(r"\(at .*\)", "", warning) for warning in warned]  # where a turn to the next batch is in the stack
+    warned = [re.sub(r"\(at .*\)", "", warning) for warning in warned]  # the spy is in the stack
     found = summary(run.root)
     rows = [line for kind in ("iteration", "outside") for line in lines(run.root, kind)]
     for each in [*rows, *found["segments"]]:
