@@ -6,14 +6,17 @@ import copy
 import pickle
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from known_cost import FakeClock
 
 from lightning_timing import MisuseError, Stopwatch, TimingError
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
-from lightning_timing.record import MeasurementSummary
+from lightning_timing.parts import Part
+from lightning_timing.record import Figures, MeasurementSummary
+from lightning_timing.recorder import Recorder
+from lightning_timing.recording import RecorderSettings
 
 MS = 1_000_000
 
@@ -361,10 +364,37 @@ def test_figures_stay_readable_after_disable_and_are_gone_after_reset(
     stopwatch.finish_iter()
     stopwatch.disable()
     measure(stopwatch, clock, "a", 1)
+    stopwatch.finish_iter()
 
-    assert figures_of("a").count == 1
+    assert not stopwatch.is_enabled
+    assert (figures_of("a").count, stopwatch.get_num_nonwarmup_iters_measured()) == (1, 1)
     stopwatch.reset()
     assert stopwatch.summary().stages == {}
+
+
+@pytest.mark.parametrize("switch_off", [Stopwatch.disable, Stopwatch.reset])
+def test_switched_off_it_leaves_nothing_running(stopwatch: Stopwatch, switch_off: Callable[[Stopwatch], None]) -> None:
+    def samplers() -> int:
+        return sum("cpu-usage" in thread.name for thread in threading.enumerate())
+
+    stopwatch.set_cpu_usage_meas_name("a")
+    assert samplers() == 1
+    switch_off(stopwatch)
+    assert samplers() == 0
+
+
+@pytest.mark.parametrize(("do_cuda_sync", "took_ms"), [(False, 10), (True, 11)])
+def test_the_device_is_waited_for_at_each_edge_only_if_that_was_asked_for(
+    do_cuda_sync: bool, took_ms: int, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lightning_timing.stopwatch.synchronize", lambda: clock.advance(MS))
+    stopwatch = Stopwatch(num_warmup_iters=0, do_cuda_sync=do_cuda_sync, clock=clock)
+    for _ in range(2):
+        measure(stopwatch, clock, "a", 10)
+        stopwatch.finish_iter()
+    stopwatch.disable()
+
+    assert (figures_of("a").min_s, figures_of("a").max_s) == (took_ms / 1000, took_ms / 1000)
 
 
 def test_it_prints_every_so_many_counted_iterations(clock: FakeClock, capsys: pytest.CaptureFixture[str]) -> None:
@@ -393,6 +423,40 @@ def test_what_a_print_takes_is_in_no_iteration(clock: FakeClock, monkeypatch: py
         stopwatch.reset()
 
     assert share == 1.0
+
+
+def test_a_print_that_failed_is_not_tried_again(clock: FakeClock) -> None:
+    tried: list[str] = []
+
+    def refuse(text: str) -> None:
+        tried.append(text)
+        raise BrokenPipeError("nobody listens")
+
+    stopwatch, recorder = Stopwatch(), Recorder(RecorderSettings(num_warmup_iters=0), clock)
+    stopwatch.attach(recorder, print_every_n_iters=1, printer=refuse, printing=Part("the printed report", strict=False))
+    with pytest.warns(UserWarning, match="the printed report is off.*nobody listens"):
+        stopwatch.finish_iter()
+    stopwatch.finish_iter()
+    stopwatch.disable()
+
+    assert (len(tried), stopwatch.get_num_nonwarmup_iters_measured()) == (1, 2)
+
+
+def test_figures_that_cannot_be_had_are_not_printed(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(stage: str | None = None) -> Figures:
+        raise RuntimeError("no figures")
+
+    printed: list[str] = []
+    stopwatch, recorder = Stopwatch(), Recorder(RecorderSettings(num_warmup_iters=0), clock)
+    monkeypatch.setattr(recorder, "figures", fail)
+    stopwatch.attach(recorder, printer=printed.append, part=Part("the Stopwatch", strict=False))
+    with pytest.warns(UserWarning, match="no figures") as warned:
+        stopwatch.print_eval_times()
+    nothing = stopwatch.summary()
+    stopwatch.disable()
+
+    assert nothing == Figures(stages={}, one_time={}, cpu_usage=None)
+    assert (printed, ["the Stopwatch is off" in str(w.message) for w in warned]) == ([], [True])
 
 
 def test_cpu_usage_is_measured_of_one_measurement_only(stopwatch: Stopwatch) -> None:
