@@ -315,3 +315,24 @@ def test_a_follower_that_leaves_amid_the_catching_up_is_told_of_nothing_more() -
 
     assert follower.told == []
     assert trail.edges == []
+
+
+def test_a_follower_that_leaves_at_a_turn_is_not_asked_for_its_patience() -> None:
+    follower = Follower(can_wait=1000)
+    trail = trail_of(follower)
+    trail.turn(lambda: trail.lead(None), follower.telling("begin"))
+
+    assert follower.told == [("begin", 0)]
+    assert trail.edges == []
+
+
+def test_one_who_is_not_told_late_any_more_does_not_hasten_another() -> None:
+    follower, other = Follower(), Follower()
+    trail = trail_of(follower)
+    trail.lead(other)
+    note_at(trail, other, 10)
+    follower.catch_up()
+    assert other.told == []
+
+    other.catch_up()
+    assert other.told == [("at 10", 10)]
