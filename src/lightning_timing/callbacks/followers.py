@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from lightning_timing.recording import IterationLabel
@@ -81,6 +82,21 @@ class Followers:
         """Has nobody told of anything any more."""
         self._on_failure.clear()
         self._set(())
+
+    @contextmanager
+    def stand_in(self, follower: PhaseFollower, substitute: PhaseFollower) -> Iterator[None]:
+        """Has another one told in a follower's place, who is still there afterwards unless the other one failed."""
+        self._on_failure[substitute] = self._on_failure[follower]
+        self._replace(follower, substitute)
+        try:
+            yield
+        finally:
+            self._replace(substitute, follower)
+            self._on_failure.pop(substitute, None)
+
+    def _replace(self, follower: PhaseFollower, other: PhaseFollower) -> None:
+        self.inward = tuple(other if f is follower else f for f in self.inward)
+        self.outward = self.inward[::-1]
 
     def _set(self, followers: tuple[PhaseFollower, ...]) -> None:
         self.inward, self.outward = followers, followers[::-1]

@@ -82,7 +82,7 @@ class PhaseCallback(TimingCallback):
         try:
             if session.is_installed(trainer):
                 label = IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
-                session.trail.note(partial(session.machine.batch_started, label))
+                session.trail.note_batch(label, session.machine.batch_started)
             elif not session.is_deaf:
                 session.is_deaf = True
                 other = type(trainer.profiler).__name__

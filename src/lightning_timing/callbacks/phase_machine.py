@@ -53,6 +53,11 @@ class PhaseMachine:
         self._backward_seen = False
         self._ignored = 0
 
+    @property
+    def is_at_turn(self) -> bool:
+        """Whether it is between two batches of a loop, in a state that is always the same."""
+        return not (self._in_iteration or self._open or self._is_asleep or self._first_fetch or self._waiting_first)
+
     # ---- phases ----
 
     def enter(self, phase: str, since_last: bool = False) -> None:

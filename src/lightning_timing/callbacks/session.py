@@ -14,6 +14,7 @@ from lightning_timing.callbacks.followers import Followers, PhaseFollower
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
+from lightning_timing.callbacks.routine import Routines
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
@@ -77,7 +78,7 @@ class Session:
         alone = followers[0] if len(followers) == 1 and self._can_be_late and not self.part.strict else None
         late = alone if isinstance(alone, Recorder) and alone.may_follow_late else None
         if late is not self.trail.follower:
-            self.trail.lead(late)
+            self.trail.lead(late, None if late is None else Routines(self.machine, self.followers, late))
             self._tap.forget_boundaries()
 
     def _exception_raised(self) -> None:

@@ -12,8 +12,10 @@ from functools import partial
 from threading import get_ident
 from typing import Final, Protocol
 
+from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
 from lightning_timing.parts import Part
+from lightning_timing.recording import IterationLabel
 
 MAX_WAIT_NS: Final = 1_000_000_000
 """The longest that the edges of a batch wait, if another batch comes by then."""
@@ -68,11 +70,21 @@ class Trail:
         self._iterations_left = 0
         self._caught_up_at = 0
         self._is_hurried = False
+        self._routines: Routines | None = None
+        self._begun_at: int | None = None
+        self._whole: dict[int, int] = {}  # where a whole iteration begins among the edges, and where it has ended
 
-    def lead(self, follower: LateFollower | None) -> None:
-        """Has a follower told late from now on, or nobody."""
+    def lead(self, follower: LateFollower | None, routines: Routines | None = None) -> None:
+        """Has a follower told late from now on, or nobody.
+
+        Args:
+            follower: The follower.
+            routines: Handles whole iterations.
+        """
         self.catch_up()
+        self._routines = routines
         self.edges.clear()  # what was open when nobody was told late any more may have ended since
+        self._whole, self._begun_at = {}, None
         if self.follower is not None:
             self.follower.follow_late(_nothing)
         self.follower = follower
@@ -88,11 +100,16 @@ class Trail:
             begins: Handles the beginning of the next one.
         """
         now = self.clock()
-        self.edges.append((ends, now))
+        edges = self.edges
+        edges.append((ends, now))
+        end = len(edges)
+        if self._begun_at is not None:
+            self._whole[self._begun_at] = end
         self._iterations_left -= 1
-        late = now - self._caught_up_at >= MAX_WAIT_NS or len(self.edges) >= MAX_EDGES
+        late = now - self._caught_up_at >= MAX_WAIT_NS or end >= MAX_EDGES
         if self._iterations_left >= 0 and not late:
-            self.edges.append((begins, now))
+            self._begun_at = None if self._routines is None else end
+            edges.append((begins, now))
             return
         self.catch_up()
         self._caught_up_at = now
@@ -113,6 +130,19 @@ class Trail:
         self.edges.append((handle, self.clock()))
         if self._is_hurried:
             self.catch_up()
+
+    def note_batch(self, label: IterationLabel, started: Callable[[IterationLabel], object]) -> None:
+        """Notes that a batch hook was called, or has it handled at once.
+
+        Args:
+            label: What the batch is known by.
+            started: Handles it, where nobody is told late.
+        """
+        if self._routines is None:
+            started(label)
+        else:
+            self._routines.labels.append(label)
+            self.note(self._routines.take_label)
 
     def at_once(self, handle: Callable[[], object]) -> Callable[[], None]:
         """Wraps what handles an edge that cannot wait: it is handled after all that were noted, as of its moment."""
@@ -135,18 +165,26 @@ class Trail:
         follower, moment = self.follower, self._moment
         if follower is None or not self.edges or self._is_catching_up or get_ident() != self._thread:
             return
+        whole, self._whole, self._begun_at = self._whole, {}, None
+        edges, handled = self.edges, 0
         self._is_catching_up = True
-        handled = 0
         try:
             follower.read_moments_by(self._read_moment)
-            for handle, moment[0] in self.edges:
-                handled += 1
-                handle()
+            # The list may change meanwhile: what is handled may add to it, and empties it where the follower leaves.
+            while handled < len(edges):
+                end = whole.get(handled)
+                if end is not None and self._routines is not None:
+                    iteration, handled = edges[handled:end], end
+                    self._routines.handle(iteration, moment)
+                else:
+                    handle, moment[0] = edges[handled]
+                    handled += 1
+                    handle()
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            handled = len(self.edges)
+            handled = len(edges)
             self._part.fail(error)
         finally:
-            del self.edges[:handled]
+            del edges[:handled]
             follower.read_moments_by(self.clock)
             self._is_catching_up = False
 

@@ -1,0 +1,229 @@
+"""Iterations that go as others did before: recognised by their edges, and taken without going through them again.
+
+Nearly all iterations of a training have the same edges in the same order. What the machine makes of those does not
+depend on their moments, so it is learnt once: which phases there are, and between which edges each of them runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lightning_timing.callbacks.followers import Followers
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.ledger import Sample
+from lightning_timing.measurement import Measurement
+from lightning_timing.recorder import Recorder
+from lightning_timing.recording import IterationLabel
+from lightning_timing.stage_record import StageRecord
+
+if TYPE_CHECKING:
+    from lightning_timing.callbacks.trail import Edge
+
+_MAX_KNOWN: Final = 8
+"""An accumulating training has two or three."""
+
+Stretch = tuple[int, int]
+"""From one edge to another, by their places in the iteration."""
+
+
+class Slot(NamedTuple):
+    """An interval of a phase.
+
+    Attributes:
+        measurement: The phase's.
+        begin: The edge at which it begins.
+        end: The edge at which it ends.
+        own: The stretches that are its own, without the phases inside it; None where it was paused.
+    """
+
+    measurement: Measurement
+    begin: int
+    end: int
+    own: tuple[Stretch, ...] | None
+
+
+class Routine(NamedTuple):
+    """What is always made of the same edges.
+
+    Attributes:
+        handles: What handles them, in order.
+        stage: The stage to which the measurements belong.
+        slots: The intervals of the phases, in the order in which they end.
+        skipped: Whether the step returned None.
+    """
+
+    handles: tuple[Callable[[], object], ...]
+    stage: StageRecord
+    slots: tuple[Slot, ...]
+    skipped: bool
+
+    def samples(self, moments: Sequence[int]) -> list[Sample]:
+        """Those of an iteration whose edges had the given moments."""
+        samples: list[Sample] = []
+        for measurement, begin_edge, end_edge, own in self.slots:
+            begin, end = moments[begin_edge], moments[end_edge]
+            if own is None:
+                own_ns = None
+            elif len(own) == 1:  # nearly always
+                own_ns = moments[own[0][1]] - moments[own[0][0]]
+            else:
+                own_ns = sum([moments[to] - moments[since] for since, to in own])
+            samples.append((measurement, own_ns, begin, end))
+        return samples
+
+
+class _Scribe:
+    """Stands in for the recorder while an iteration is handled, and writes down what it is told at which edge.
+
+    Attributes:
+        edge: The place of the edge that is being handled.
+        is_odd: Whether something was told that belongs to no whole iteration.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.edge = 0
+        self.is_odd = False
+        self._recorder = recorder
+        self._bounds: list[int] = []
+        self._label = IterationLabel()
+        self._slots: list[Slot] = []
+        self._open: list[tuple[Measurement, int, list[Stretch]]] = []
+        self._paused: dict[Measurement, list[Stretch]] = {}
+        self._last = 0
+
+    def routine(self, handles: tuple[Callable[[], object], ...]) -> Routine | None:
+        """What was learnt; None where it was not one whole iteration."""
+        is_whole = self._bounds == [0, len(handles) - 1] and not (self.is_odd or self._open or self._paused)
+        stage = self._recorder.stage
+        return Routine(handles, stage, tuple(self._slots), self._label.skipped) if is_whole else None
+
+    def begin_iteration(self) -> None:
+        self._bounds.append(self.edge)
+        self._recorder.begin_iteration()
+
+    def close_iteration(self, at_last: bool) -> None:
+        self._bounds.append(self.edge)
+        self.is_odd |= at_last
+        self._recorder.close_iteration(at_last)
+
+    def count_iteration(self, label: IterationLabel) -> None:
+        self._label = label
+        self._recorder.count_iteration(label)
+
+    def enter(self, phase: str, since_last: bool) -> None:
+        if not since_last:
+            self._pass()
+        self._open.append((self._recorder.stage.phases[phase], self._last, []))
+        self._recorder.enter(phase, since_last)
+
+    def leave(self, paused: bool) -> None:
+        self._pass()
+        self._recorder.leave(paused)
+        if not self._open:
+            self.is_odd = True
+            return
+        measurement, begin, own = self._open.pop()
+        own = self._paused.pop(measurement, []) + own
+        if paused:
+            self._paused[measurement] = own
+        self._slots.append(Slot(measurement, begin, self.edge, None if paused else tuple(_joined(own))))
+
+    def _pass(self) -> None:
+        """What lies between the last boundary and this edge belongs to the innermost phase."""
+        if self._open and self.edge > self._last:
+            self._open[-1][2].append((self._last, self.edge))
+        self._last = self.edge
+
+    def begin_stage(self, stage: str) -> None:
+        self.is_odd = True
+        self._recorder.begin_stage(stage)
+
+    def begin_first_data_wait(self, resumed: bool) -> None:
+        self.is_odd = True
+        self._recorder.begin_first_data_wait(resumed)
+
+    def end_first_data_wait(self) -> None:
+        self.is_odd = True
+        self._recorder.end_first_data_wait()
+
+    def drop_iteration(self) -> None:
+        self.is_odd = True
+        self._recorder.drop_iteration()
+
+    def rest(self) -> None:
+        self.is_odd = True
+        self._recorder.rest()
+
+
+class Routines:
+    """The routines that are known, the last one learnt first.
+
+    Args:
+        machine: Handles the edges.
+        followers: Who is told of them.
+        recorder: The only one.
+
+    Attributes:
+        labels: Of the batches whose edges were noted and not handled yet.
+    """
+
+    def __init__(self, machine: PhaseMachine, followers: Followers, recorder: Recorder) -> None:
+        self.labels: deque[IterationLabel] = deque()
+        self._machine = machine
+        self._followers = followers
+        self._recorder = recorder
+        self._known: deque[Routine] = deque(maxlen=_MAX_KNOWN)
+
+    def take_label(self) -> None:
+        """Handles the edge at which a batch hook of ours was called."""
+        self._machine.batch_started(self.labels.popleft())
+
+    def handle(self, edges: Sequence[Edge], moment: list[int]) -> None:
+        """Handles the edges from the beginning of an iteration to its end.
+
+        Args:
+            edges: They.
+            moment: Shows the recorder's clock the moment of the edge that is being handled.
+        """
+        recorder = self._recorder
+        if not self._machine.is_at_turn or not recorder.can_be_told_in_one:
+            for handle, moment[0] in edges:
+                handle()
+            return
+        handles, moments = zip(*edges, strict=True)
+        for routine in self._known:
+            if routine.handles == handles and routine.stage is recorder.stage:
+                self._take(routine, moments)
+                return
+        self._learn(handles, edges, moment)
+
+    def _take(self, routine: Routine, moments: Sequence[int]) -> None:
+        label = self.labels.popleft()
+        if routine.skipped:
+            label = label._replace(skipped=True)
+        try:
+            self._recorder.take_iteration(label, moments[0], moments[-1], routine.samples(moments))
+        except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            self._followers.failed(self._recorder, error)
+
+    def _learn(self, handles: tuple[Callable[[], object], ...], edges: Sequence[Edge], moment: list[int]) -> None:
+        scribe = _Scribe(self._recorder)
+        with self._followers.stand_in(self._recorder, scribe):
+            for scribe.edge, (handle, moment[0]) in enumerate(edges):
+                handle()
+        routine = scribe.routine(handles)
+        if routine is not None:
+            self._known.appendleft(routine)
+
+
+def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """The same stretches, adjoining ones made one."""
+    joined: list[Stretch] = []
+    for since, to in stretches:
+        if joined and joined[-1][1] == since:
+            joined[-1] = (joined[-1][0], to)
+        else:
+            joined.append((since, to))
+    return joined
