@@ -12,6 +12,7 @@ import pytest
 from known_cost import FakeClock
 
 from lightning_timing.closed_iterations import MAX_WAIT_NS, MAX_WAITING, ClosedIteration, ClosedIterations
+from lightning_timing.distribution import EXACT_INTERVALS
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
@@ -68,6 +69,24 @@ def test_none_waits_longer_than_a_second_if_another_ends() -> None:
     assert handed.batches == [0, 1, 2, 3]
     handed.add(4, end_ns=7 * MAX_WAIT_NS - 1)
     assert handed.batches == [0, 1, 2, 3]
+
+
+def test_one_that_took_a_second_itself_does_not_wait() -> None:
+    handed = Handed()
+    begin_ns = 5 * MAX_WAIT_NS
+    handed.closed.add((handed.stage, IterationLabel(batch_idx=0), begin_ns, MAX_WAIT_NS, 0, [], [], None))
+    assert handed.batches == [0]
+
+
+def test_what_was_taken_does_not_pile_up() -> None:
+    handed = Handed()
+    for batch in range(5000):
+        handed.add(batch, end_ns=5 * MAX_WAIT_NS + batch)
+    handed.closed.work_off()
+
+    distributions = [measurement.distribution for measurement in handed.stage.phases.values()]
+    assert [distribution.count for distribution in distributions] == [5001, 5001]
+    assert max(len(distribution.pending) for distribution in distributions) <= EXACT_INTERVALS + 2 * MAX_WAITING
 
 
 def test_whoever_asks_has_all_of_them() -> None:
