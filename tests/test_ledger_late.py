@@ -16,6 +16,7 @@ from tiny_training import CostlyLoader, callback, tiny_module
 from whole_suite import FakeRuntime, our_warnings
 
 from lightning_timing import CUDAProfilerCallback, Stopwatch, span
+from lightning_timing.callbacks.routine import Routines
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.closed_iterations import MAX_WAITING
@@ -525,6 +526,22 @@ def test_a_killed_run_lacks_no_more_than_so_many_rows(tmp_path: Path, monkeypatc
     run.fit(run.module(training_step=step), checkpoint, enable_checkpointing=True)
 
     assert max(behind) == MAX_WAITING - 1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kinds"), [(plain, 2), (accumulation, 4), (lbfgs, 3), (manual, 2), (none_for_some, 4)]
+)
+def test_iterations_that_go_as_others_did_are_not_gone_through_again(
+    scenario: Callable[[Run], object], kinds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone_through, taken = [], []
+    learn, take = Routines._learn, Routines._take
+    monkeypatch.setattr(Routines, "_learn", lambda *args: gone_through.append(learn(*args)))
+    monkeypatch.setattr(Routines, "_take", lambda *args: taken.append(take(*args)))
+    scenario(Run(tmp_path, is_late=True))
+
+    assert 0 < len(gone_through) <= kinds
+    assert len(taken) > BATCHES / 2
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ class PhaseCallback(TimingCallback):
         if session is not None and len(trainer.optimizers) > 1:
             index = next((i for i, known in enumerate(trainer.optimizers) if known is optimizer), None)
             if index is not None:
-                session.trail.note(partial(session.machine.step_identified, index))
+                session.note_step_of(index)
 
     def _evaluation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0

@@ -48,6 +48,7 @@ class Session:
         self.machine = PhaseMachine(stage, self.followers, expects_backward=is_automatic)
         self.is_deaf = False
         self.members: set[object] = set()
+        self._identified: dict[int, Callable[[], None]] = {}  # one for each, so that edges can be recognised
         self.on_exception: list[Callable[[BaseException], None]] = []
         boundaries = Boundaries(trainer, self.machine, is_ours, self._exception_raised)
         stop = self.followers.remove_all
@@ -71,6 +72,12 @@ class Session:
     def profiler(self) -> Any:
         """The profiler that the user gave to the Trainer."""
         return self._tap.profiler
+
+    def note_step_of(self, index: int) -> None:
+        """Notes that the optimizer of this index steps."""
+        if index not in self._identified:
+            self._identified[index] = partial(self.machine.step_identified, index)
+        self.trail.note(self._identified[index])
 
     def _choose_who_is_told_late(self) -> None:
         """Only one who follows alone may be, and not where a failure is to be raised at its place."""
