@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,6 +104,7 @@ def test_what_was_dropped_leaves_nothing_behind(clock: FakeClock) -> None:
     ledger.enter("forward")
     clock.advance(3)
     ledger.drop()
+    assert (ledger.is_open, ledger.depth, ledger.enclosing(clock.now_ns)) == (False, 0, (None, None))
     ledger.begin(keep_intervals=False)
     clock.advance(5)
     ledger.close()
@@ -119,15 +122,53 @@ def test_a_new_beginning_forgets_what_was_left_open(clock: FakeClock) -> None:
     ledger.enter("inner")
     clock.advance(3)
     ledger.leave()
-    before = ledger.samples, ledger.placed
+    before = ledger.samples, ledger.placed, ledger.keeps_intervals
     ledger.begin(keep_intervals=False)
-    depth = ledger.depth
+    assert (ledger.depth, ledger.samples, ledger.placed, ledger.keeps_intervals) == (0, [], [], False)
     clock.advance(5)
+    ledger.enter("outer")
+    clock.advance(7)
+    assert ledger.enclosing(clock.now_ns) == ("outer", 9)
+    ledger.leave()
     ledger.close()
 
-    assert (depth, ledger.keeps_intervals) == (0, False)
-    assert (ledger.total_ns, ledger.other_ns, ledger.samples, ledger.placed) == (5, 5, [], [])
-    assert [len(each) for each in before] == [1, 1]  # whoever took them has them still
+    assert (ledger.total_ns, ledger.other_ns, own_ns(ledger)) == (12, 5, [("outer", 7)])
+    assert [len(before[0]), len(before[1]), before[2]] == [1, 1, True]  # whoever took them has them still
+
+
+def test_one_iteration_leaves_nothing_to_the_next(clock: FakeClock) -> None:
+    ledger = new_ledger(clock)
+
+    for ns in (10, 20):
+        ledger.begin(keep_intervals=False)
+        ledger.enter("outer")
+        clock.advance(ns)
+        ledger.leave()
+        clock.advance(1)
+        ledger.close()
+
+        assert (ledger.total_ns, ledger.other_ns, own_ns(ledger)) == (ns + 1, 1, [("outer", ns)])
+
+
+def test_it_knows_the_thread_that_opened_it(clock: FakeClock) -> None:
+    ledger = new_ledger(clock)
+    opener = threading.Thread(target=ledger.begin, args=(False,))
+    opener.start()
+    opener.join()
+
+    assert ledger.thread == opener.ident
+
+
+def test_the_device_is_waited_for_at_each_boundary_if_that_was_asked_for(clock: FakeClock) -> None:
+    ledger = Ledger(clock, {"step": Measurement("step")}, before_reading=lambda: clock.advance(1000))
+
+    ledger.begin(keep_intervals=False)
+    ledger.enter("step")
+    clock.advance(5)
+    ledger.leave()
+    ledger.close()
+
+    assert (ledger.total_ns, own_ns(ledger)) == (3005, [("step", 1005)])
 
 
 def test_what_encloses_is_the_innermost_that_was_open_at_the_moment_and_is_still(clock: FakeClock) -> None:
