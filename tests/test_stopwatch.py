@@ -12,6 +12,7 @@ import pytest
 from known_cost import FakeClock
 
 from lightning_timing import MisuseError, Stopwatch, TimingError
+from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
 from lightning_timing.parts import Part
 from lightning_timing.record import Figures, MeasurementSummary
@@ -218,10 +219,13 @@ def test_an_iteration_finished_with_something_open_is_misuse_and_still_counts(
     stopwatch.start_meas("a")
     with pytest.raises(MisuseError, match="'a' was still open when its iteration was finished"):
         stopwatch.finish_iter()
+    clock.advance(MS)
     stopwatch.end_meas("a")
+    measure(stopwatch, clock, "a", 3)
+    stopwatch.finish_iter()
 
-    assert stopwatch.get_num_nonwarmup_iters_measured() == 1
-    assert figures_of("a").count == 0
+    assert stopwatch.get_num_nonwarmup_iters_measured() == 2
+    assert (figures_of("a").count, figures_of("a").total_s) == (1, 0.003)
 
 
 @pytest.mark.parametrize("started", [True, False])
@@ -245,13 +249,14 @@ def test_warnings_instead_of_errors_come_once_a_name_and_keep_the_rest_right(clo
                 stopwatch.start_meas("b")
                 stopwatch.start_meas("b")
                 stopwatch.end_meas("b")
+                stopwatch.end_meas("d")
                 measure(stopwatch, clock, "c", 7)
                 stopwatch.finish_iter()
         c, b = figures_of("c"), figures_of("b")
     finally:
         stopwatch.reset()
 
-    assert [str(w.message).split("'")[1] for w in caught] == ["a", "b"]
+    assert [str(w.message).split("'")[1] for w in caught] == ["a", "b", "d"]
     assert all(w.filename == __file__ for w in caught)
     assert (c.count, c.mean_s, b.count) == (3, 0.007, 0)
 
@@ -457,6 +462,30 @@ def test_figures_that_cannot_be_had_are_not_printed(clock: FakeClock, monkeypatc
 
     assert nothing == Figures(stages={}, one_time={}, cpu_usage=None)
     assert (printed, ["the Stopwatch is off" in str(w.message) for w in warned]) == ([], [True])
+
+
+@pytest.mark.parametrize("chosen_late", [False, True])
+@pytest.mark.parametrize("do_cuda_sync", [False, True])
+def test_cpu_usage_is_metered_round_each_interval_of_the_chosen_measurement(
+    chosen_late: bool, do_cuda_sync: bool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metered: list[tuple[str, int]] = []
+    monkeypatch.setattr(CpuUsageMeter, "begin", lambda _: metered.append(("begin", clock.now_ns // MS)))
+    monkeypatch.setattr(CpuUsageMeter, "end", lambda _: metered.append(("end", clock.now_ns // MS)))
+    stopwatch = Stopwatch(num_warmup_iters=0, do_cuda_sync=do_cuda_sync, clock=clock)
+    if chosen_late:
+        measure(stopwatch, clock, "chosen", 0)
+    stopwatch.set_cpu_usage_meas_name("chosen")
+    for _ in range(2):
+        stopwatch.start_meas("other")
+        clock.advance(2 * MS)
+        measure(stopwatch, clock, "chosen", 5)
+        clock.advance(MS)
+        stopwatch.end_meas("other")
+        stopwatch.finish_iter()
+    stopwatch.disable()
+
+    assert metered == [("begin", 2), ("end", 7), ("begin", 10), ("end", 15)]
 
 
 def test_cpu_usage_is_measured_of_one_measurement_only(stopwatch: Stopwatch) -> None:
