@@ -217,6 +217,25 @@ def test_a_measurement_that_spans_several_phases_lies_below_the_iteration(tmp_pa
     assert (measured["parent"], measured["count"]) == ("iteration", 2)
 
 
+def test_a_measurement_lies_below_the_phase_that_it_first_ran_in(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def measured(ns: int) -> None:
+        with span("everywhere"):
+            clock.advance(ns)
+
+    def step(self: Any, batch: Any, *_: Any) -> Any:
+        measured(2 * MS)
+        return self.layer(batch[0]).sum()
+
+    later = callback(pl, "Later", on_train_batch_end=lambda *_: measured(5 * MS))
+    module = tiny_module(pl, training_step=step)
+    fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock), later])
+
+    everywhere = summary(tmp_path)["stages"]["train"]["measurements"]["everywhere"]
+    assert (everywhere["parent"], everywhere["count"], everywhere["total_s"]) == ("forward", 6, 0.021)
+
+
 def test_the_name_of_a_phase_is_not_free(tmp_path: Path) -> None:
     pl = lightning()
 

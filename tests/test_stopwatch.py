@@ -293,6 +293,10 @@ def test_names_made_up_on_the_way_are_capped(clock: FakeClock) -> None:
             measure(stopwatch, clock, f"step {i}", 1)
         with pytest.warns(UserWarning, match=f"there are {MAX_MEASUREMENTS} different names already"):
             stopwatch.start_meas("one more")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            stopwatch.end_meas("one more")
+            measure(stopwatch, clock, "and one more", 1)
         stopwatch.finish_iter()
         names = stopwatch.summary().stages["train"].measurements
     finally:
@@ -356,6 +360,32 @@ def test_a_measurement_is_ended_on_the_thread_that_started_it(stopwatch: Stopwat
 
     assert len(errors) == 1
     assert figures_of("a").mean_s == 0.001
+
+
+# ---- stages ----
+
+
+def test_an_interval_that_ends_in_another_stage_is_that_of_the_one_it_began_in(clock: FakeClock) -> None:
+    stopwatch = Stopwatch()
+    recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, phases_are_taken=True)
+    stopwatch.attach(recorder)
+    for _ in range(2):
+        stopwatch.start_meas("a")
+        clock.advance(MS)
+        recorder.begin_stage("validate")
+        clock.advance(2 * MS)
+        stopwatch.end_meas("a")
+        measure(stopwatch, clock, "b", 4)
+        recorder.begin_stage("train")
+    recorder.take_outside()
+    stopwatch.disable()
+
+    assert (figures_of("a").count, figures_of("a").total_s) == (2, 0.006)
+    assert (figures_of("b", "validate").count, figures_of("b", "validate").total_s) == (2, 0.008)
+    assert [list(stopwatch.summary().stages[stage].measurements) for stage in ("train", "validate")] == [
+        ["iteration", "other", "a"],
+        ["iteration", "other", "b"],
+    ]
 
 
 # ---- switching on and off ----
