@@ -1,0 +1,287 @@
+"""A recorder as callbacks drive it: how late it may be told, what it hands on, what counting takes."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from known_cost import FakeClock
+from simulated_device import SimulatedClock, SimulatedDevice
+
+from lightning_timing.closed_iterations import MAX_WAITING
+from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.device_timer import DeviceTimer
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION
+from lightning_timing.recorder import Recorder
+from lightning_timing.recording import IterationLabel, MeasuredIteration, RecorderSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NS = 5
+"""What `forward` takes in each iteration."""
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def new_recorder(clock: FakeClock, num_warmup_iters: int = 0, **options: Any) -> Recorder:
+    return Recorder(RecorderSettings(num_warmup_iters=num_warmup_iters), clock, phases_are_taken=True, **options)
+
+
+def go_through_one(recorder: Recorder, clock: FakeClock, at_last: bool = False) -> bool:
+    """An iteration; returns whether it counts."""
+    recorder.begin_iteration()
+    recorder.enter("forward")
+    clock.advance(NS)
+    recorder.leave()
+    recorder.close_iteration(at_last)
+    return recorder.count_iteration(IterationLabel())
+
+
+def tell_of_one(recorder: Recorder, clock: FakeClock) -> None:
+    """The same, told of in one."""
+    forward = recorder.stage.phases["forward"]
+    begin = clock.now_ns
+    clock.advance(NS)
+    recorder.take_iteration(IterationLabel(), begin, clock.now_ns, [(forward, NS, begin, clock.now_ns)])
+
+
+either_way = pytest.mark.parametrize("pass_one", [go_through_one, tell_of_one])
+
+
+# ---- how late it may be told ----
+
+
+def test_it_can_wait_until_iterations_are_worked_off_or_printed(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+
+    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)  # for the first may have compiled
+    go_through_one(recorder, clock)  # worked off at once, as none was for long
+    assert (recorder.patience(), recorder.can_be_told_in_one) == (MAX_WAITING - 1, True)
+    go_through_one(recorder, clock)
+    assert recorder.patience() == MAX_WAITING - 2
+    recorder.report_every(10, lambda: None)
+    assert recorder.patience() == 10 - 2 - 1
+    recorder.report_every(1000, lambda: None)
+    assert recorder.patience() == MAX_WAITING - 2
+    recorder.report_every(2, lambda: None)
+    assert recorder.patience() == 1
+
+
+def test_it_cannot_wait_where_more_than_phases_matters(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    go_through_one(recorder, clock)
+    recorder.choose_cpu_usage(ITERATION)
+    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
+    go_through_one(recorder, clock)
+    assert (recorder.patience() > 0, recorder.can_be_told_in_one) == (True, True)
+    recorder.rest()
+    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
+    go_through_one(recorder, clock)
+    recorder.add("the user's")
+    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
+    recorder.begin_stage("validate")
+    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
+    recorder.release()
+
+
+def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: FakeClock) -> None:
+    simulated = SimulatedClock()
+    timer: DeviceTimer[Any] = DeviceTimer(SimulatedDevice(simulated), clock=simulated)
+
+    assert new_recorder(clock).may_follow_late
+    assert not new_recorder(clock, before_reading=lambda: None).may_follow_late
+    assert not new_recorder(clock, device_timer=timer).may_follow_late
+
+
+# ---- what it counts and hands on ----
+
+
+@either_way
+@pytest.mark.parametrize("keep_intervals", [False, True])
+def test_intervals_are_handed_on_with_the_first_iterations_only(
+    pass_one: Callable[..., object], keep_intervals: bool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lightning_timing.recorder.INTERVALS_KEPT_ITERATIONS", 2)
+    recorder = new_recorder(clock, keep_intervals=keep_intervals)
+    handed: list[MeasuredIteration] = []
+    recorder.hand_on_to(handed.append)
+    for _ in range(4):
+        pass_one(recorder, clock)
+    recorder.work_off()
+
+    kept = [("forward", 0, NS)] if keep_intervals else None
+    assert [iteration.intervals for iteration in handed] == [kept, kept, None, None]
+    assert [iteration.ns for iteration in handed] == [{"iteration": NS, "other": 0, "forward": NS}] * 4
+
+
+@either_way
+def test_what_it_measured_includes_the_iterations_that_wait(pass_one: Callable[..., object], clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    for _ in range(3):
+        pass_one(recorder, clock)
+    assert recorder.measured_ns == 3 * NS
+    pass_one(recorder, clock)
+    assert recorder.intervals_measured == 4 * len(("iteration", "other", "forward"))
+    pass_one(recorder, clock)
+    assert recorder.figures().stages["train"].iterations == 5
+
+
+@pytest.mark.parametrize(
+    ("num_warmup_iters", "counted"), [(0, [False, False, True, True, True]), (3, [False, False, False, True, True])]
+)
+def test_first_iterations_that_compile_are_warm_up_and_later_ones_are_not(
+    num_warmup_iters: int, counted: list[bool], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = [0]
+    monkeypatch.setattr("lightning_timing.recorder.compilations_so_far", lambda: compiled[0])
+    compiled[0] = 7  # before there was a recorder
+    recorder = new_recorder(clock, num_warmup_iters)
+    found = []
+    for compiles in (2, 1, 0, 0, 1):
+        compiled[0] += compiles
+        found.append(go_through_one(recorder, clock))
+
+    assert found == counted
+    assert recorder.figures().stages["train"].warmup_iterations == counted.count(False)
+
+
+def test_phases_belong_to_the_iteration_only_while_it_is_open(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+
+    def checkpoint() -> None:
+        recorder.enter("checkpoint")
+        clock.advance(3)
+        recorder.leave()
+
+    checkpoint()
+    recorder.begin_iteration()
+    assert recorder.is_in_iteration
+    checkpoint()
+    recorder.drop_iteration()
+    assert not recorder.is_in_iteration
+    checkpoint()
+    go_through_one(recorder, clock)
+    checkpoint()
+
+    measurements = recorder.figures().stages["train"].measurements
+    assert measurements["checkpoint"].count == 0
+    between = measurements["between_iterations/checkpoint"]
+    assert (between.count, between.total_s, between.share) == (3, 9e-9, None)
+
+
+def test_each_stage_has_its_own_and_warms_up_again_when_it_is_told_to(clock: FakeClock) -> None:
+    recorder = new_recorder(clock, num_warmup_iters=2)
+
+    def go_through_stages() -> None:
+        for stage, iterations in (("train", 3), ("validate", 3)):
+            recorder.begin_stage(stage)
+            for _ in range(iterations):
+                go_through_one(recorder, clock)
+            recorder.enter("checkpoint")
+            clock.advance(3)
+            recorder.leave()
+
+    def counts() -> dict[str, tuple[int, int, int, int]]:
+        return {
+            name: (
+                stage.warmup_iterations,
+                stage.iterations,
+                stage.measurements["forward"].count,
+                stage.measurements["between_iterations/checkpoint"].count,
+            )
+            for name, stage in recorder.figures().stages.items()
+        }
+
+    go_through_stages()
+    assert counts() == {"train": (2, 1, 1, 1), "validate": (1, 2, 2, 1)}
+    go_through_stages()
+    assert counts() == {"train": (2, 4, 4, 2), "validate": (1, 5, 5, 2)}
+    recorder.restart_warmup()
+    go_through_stages()
+    assert counts() == {"train": (4, 5, 5, 3), "validate": (2, 7, 7, 3)}
+
+
+def test_a_stretch_of_iterations_is_metered_as_one_once_they_are_warm(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metered: list[tuple[str, int]] = []
+    monkeypatch.setattr(CpuUsageMeter, "begin", lambda _: metered.append(("begin", clock.now_ns)))
+    monkeypatch.setattr(CpuUsageMeter, "end", lambda _: metered.append(("end", clock.now_ns)))
+    clock.now_ns = 0
+    recorder = new_recorder(clock, num_warmup_iters=2)
+    recorder.choose_cpu_usage(ITERATION)
+    for _ in range(4):
+        go_through_one(recorder, clock)
+    recorder.rest()
+    clock.advance(1000)
+    go_through_one(recorder, clock)
+    recorder.release()
+
+    assert metered == [("begin", 2 * NS), ("end", 4 * NS), ("begin", 1000 + 4 * NS), ("end", 1000 + 5 * NS)]
+
+
+def test_a_first_wait_that_no_iteration_followed_is_counted_when_the_run_ends(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    recorder.begin_first_data_wait()
+    clock.advance(8)
+    recorder.end_first_data_wait()
+    assert not recorder.figures().stages
+    recorder.take_outside()
+
+    waited = recorder.figures().stages["train"].measurements[FIRST_DATA_WAIT]
+    assert (waited.count, waited.total_s) == (1, 8e-9)
+
+
+# ---- what counting takes ----
+
+
+@either_way
+def test_the_time_from_one_iteration_to_the_next_is_the_bookkeeping(
+    pass_one: Callable[..., object], clock: FakeClock
+) -> None:
+    recorder = new_recorder(clock)
+    for _ in range(3):
+        pass_one(recorder, clock)
+        clock.advance(7)
+        recorder.begin_iteration()
+        clock.advance(100)
+        recorder.drop_iteration()
+        clock.advance(1000)
+
+    assert recorder.bookkeeping_ns == 3 * 7
+
+
+def test_what_follows_the_last_iteration_of_a_loop_is_no_bookkeeping(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    go_through_one(recorder, clock, at_last=True)
+    clock.advance(1000)
+    go_through_one(recorder, clock)
+
+    assert recorder.bookkeeping_ns == 0
+
+
+def test_what_is_handed_on_at_the_end_is_bookkeeping_too(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    for _ in range(3):
+        go_through_one(recorder, clock)
+    recorder.hand_on_to(lambda _: clock.advance(11))
+    recorder.release()
+
+    assert recorder.bookkeeping_ns == 2 * 11  # the first one was handed on before
+
+
+def test_a_failure_to_hand_on_leaves_nothing_running(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    recorder.choose_cpu_usage(ITERATION)
+    for _ in range(2):
+        go_through_one(recorder, clock)
+    recorder.hand_on_to(lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        recorder.release()
+
+    assert not [thread for thread in threading.enumerate() if "cpu-usage" in thread.name]
