@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,23 @@ def test_intervals_of_user_measurements_are_kept_in_their_places(tmp_path: Path)
 
     kept = [interval for interval in rows(tmp_path)[1]["intervals"] if interval[0] in ("encoder", "forward")]
     assert kept == [["encoder", MS, 6 * MS], ["encoder", 7 * MS, 12 * MS], ["forward", 0, 12 * MS]]
+
+
+def test_intervals_of_other_threads_have_no_place_in_the_iteration(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def beside() -> None:
+        with span("beside"):
+            clock.advance(5 * MS)
+
+    def step(self: Any, batch: Any, *_: Any) -> Any:
+        thread = threading.Thread(target=beside)
+        thread.start()
+        thread.join()
+        return self.layer(batch[0]).sum()
+
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    assert [row["ns"]["beside"] for row in rows(tmp_path)] == [5 * MS] * 3
+    assert not [name for row in rows(tmp_path) for name, *_ in row["intervals"] if name == "beside"]
+    assert summary(tmp_path)["stages"]["train"]["measurements"]["beside"]["parent"] is None
