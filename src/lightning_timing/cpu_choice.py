@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning_timing.clocks import Clock
 from lightning_timing.cpu_usage import CpuUsageMeter
-from lightning_timing.phases import ITERATION
+from lightning_timing.phases import ITERATION, TRAIN
 from lightning_timing.record import CpuUsage
 
 
@@ -16,12 +16,14 @@ class CpuChoice:
 
     Attributes:
         name: The measurement; None: none was chosen.
-        rests: Whether it is the iteration, and none is metered. A stretch of iterations is metered as one interval.
+        is_warming_up: Whether what begins now does not count.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.name: str | None = None
-        self.rests = False
+        self.is_warming_up = False
+        self._rests = False
+        self._stage: str | None = None
         self._clock = clock
         self._meter: CpuUsageMeter | None = None
         self._by_default = False
@@ -44,12 +46,27 @@ class CpuChoice:
             self.stop()
             self._meter = CpuUsageMeter(name, clock=self._clock)
             self.name, self._by_default = name, by_default
-            self.rests = name == ITERATION
+            self._rests = name == ITERATION
         self._meter.start()
+
+    def choose_stage(self, stage: str) -> None:
+        """Has iterations of this stage metered and of no other, unless others are: training goes before all."""
+        if self._stage is None:
+            self._stage = stage
+        elif stage == TRAIN and self._stage != TRAIN:
+            self._stage = stage
+            if self.name == ITERATION:
+                self.stop()
+                self._meter = None
+                self.choose(ITERATION, self._by_default)
+
+    def is_due(self, stage: str) -> bool:
+        """Whether an iteration of a stage is to be metered, and begins a stretch of them, metered as one interval."""
+        return self._rests and self._stage in (None, stage)
 
     def begin(self) -> None:
         """An interval of the chosen measurement, or a stretch of iterations, begins."""
-        self.rests = False
+        self._rests = False
         if self._meter is not None:
             self._meter.begin()
 
@@ -60,9 +77,16 @@ class CpuChoice:
 
     def rest(self) -> None:
         """A stretch of iterations, if they are metered, ends."""
-        if self.name == ITERATION and not self.rests:
-            self.rests = True
+        if self.name == ITERATION and not self._rests:
+            self._rests = True
             self.end()
+
+    def drop(self) -> None:
+        """Forgets the stretch of iterations that goes on, if any."""
+        if self.name == ITERATION and not self._rests:
+            self._rests = True
+            if self._meter is not None:
+                self._meter.drop()
 
     def stop(self) -> None:
         """Ends the sampling. Takes some milliseconds."""
@@ -72,7 +96,11 @@ class CpuChoice:
     @property
     def reason(self) -> str | None:
         """Why a figure is unknown; None where none is."""
-        return None if self._meter is None else self._meter.reason
+        if self._meter is None or self._meter.reason is not None:
+            return None if self._meter is None else self._meter.reason
+        if self.name != ITERATION and not self._meter.was_used:
+            return f"the CPU usage of {self.name!r} is unknown: nothing of that name was measured after warm-up"
+        return None
 
     def result(self) -> CpuUsage | None:
         """The figures so far; None where no measurement was chosen."""

@@ -125,6 +125,17 @@ class CpuUsageMeter:
             used_ns += self._process_clock() - open_used_ns
             self._progress = (measured_ns + self._clock() - open_since_ns, used_ns, None, 0)
 
+    def drop(self) -> None:
+        """Forgets the open interval, if any."""
+        measured_ns, used_ns, _, _ = self._progress
+        self._progress = (measured_ns, used_ns, None, 0)
+
+    @property
+    def was_used(self) -> bool:
+        """Whether an interval was opened and not dropped."""
+        measured_ns, _, open_since_ns, _ = self._progress
+        return bool(measured_ns) or open_since_ns is not None
+
     def start(self) -> None:
         """Starts sampling on a daemon thread, which takes the baseline first. Does nothing if it is running."""
         if self._sampler is not None or os.getpid() != self._pid:

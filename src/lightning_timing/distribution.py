@@ -98,7 +98,7 @@ class Distribution:
         ordered = sorted(buckets.items())
         count = sum(buckets.values())
         lowest, highest = self.min_ns or 0, self.max_ns or 0
-        return [min(max(_rank_in(ordered, count, percent), lowest), highest) for percent in percents]
+        return [min(max(_between_ranks(ordered, count, percent), lowest), highest) for percent in percents]
 
     def add(self, ns: int) -> None:
         """Adds one duration, in nanoseconds."""
@@ -129,9 +129,16 @@ def _middle_of(bucket: int) -> float:
     return float(lower + upper) / 2
 
 
-def _rank_in(ordered: list[tuple[int, int]], count: int, percent: float) -> float:
-    """The middle of the bucket that holds the duration of the given rank."""
+def _between_ranks(ordered: list[tuple[int, int]], count: int, percent: float) -> float:
+    """Interpolated linearly between the durations of the two nearest ranks, as for exact ones."""
     rank = percent / 100 * (count - 1)
+    lower = math.floor(rank)
+    below, above = _of_rank(ordered, lower), _of_rank(ordered, lower + 1)
+    return below + (above - below) * (rank - lower)
+
+
+def _of_rank(ordered: list[tuple[int, int]], rank: int) -> float:
+    """The middle of the bucket that holds the duration of the given rank."""
     seen = 0
     for bucket, in_bucket in ordered:
         seen += in_bucket

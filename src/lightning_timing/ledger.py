@@ -90,8 +90,7 @@ class Ledger:
         self._inside[0] = 0
         self.samples = []
         self.keeps_intervals = keep_intervals
-        if self.placed:
-            self.placed = []
+        self.placed = []  # a new one for each, as the one before is still to be read
         self.thread = get_ident()
         self.is_open = True
         self.begin_ns = self.last_ns = self.read()
@@ -147,8 +146,7 @@ class Ledger:
         self.other_ns = self.total_ns - sum([own_ns for _, own_ns, _, _ in samples if own_ns is not None])
         self.samples = samples
         self.keeps_intervals = keep_intervals
-        if self.placed:
-            self.placed = []
+        self.placed = []  # a new one for each, as the one before is still to be read
 
     def drop(self) -> None:
         """Closes the ledger and forgets it."""

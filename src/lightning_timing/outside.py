@@ -27,6 +27,7 @@ class Outside:
         stage: The stage to count for, set when another one begins.
         ledger: The phases that are open.
         on_measured: Takes what was measured.
+        current_epoch: Says which epoch it is. Asked at the beginning of one, since later all may be told of late.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class Outside:
         self.stage = stage
         self.ledger = Ledger(clock, stage.between, before_reading)
         self.on_measured: Callable[[MeasuredOutside], None] | None = None
+        self.current_epoch: Callable[[], int] = _no_epoch
+        self._epoch = 0
         self._before_handing_on = before_handing_on
         self._first_wait_begin = 0
         self._first_wait: tuple[int, int] | None = None
@@ -74,6 +77,7 @@ class Outside:
             self._first_wait = None
         else:
             self._first_wait_begin = self.ledger.read()
+            self._epoch = self.current_epoch()
 
     def end_first_wait(self) -> None:
         """The first batch is there."""
@@ -100,4 +104,8 @@ class Outside:
     def _hand_on(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
         self._before_handing_on()
         if self.on_measured is not None:
-            self.on_measured(MeasuredOutside(stage.stage, name, end_ns, ns))
+            self.on_measured(MeasuredOutside(stage.stage, self._epoch, name, end_ns, ns))
+
+
+def _no_epoch() -> int:
+    return 0

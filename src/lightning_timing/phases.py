@@ -58,6 +58,12 @@ PHASES: Final[tuple[str, ...]] = (
 )
 """The exclusive phases of an iteration, in the order of the loop. Those present add up to `iteration` exactly."""
 
+
+def is_phase(name: str) -> bool:
+    """Whether the callbacks measure something of this name, or a part of it: then no measurement of the user's may."""
+    return name.partition("/")[0] in PHASES or name in (ITERATION, FIRST_DATA_WAIT)
+
+
 _PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES, FIRST_DATA_WAIT))}
 
 

@@ -20,7 +20,7 @@ from lightning_timing.names import shown
 from lightning_timing.one_time import OneTimeMeasurements
 from lightning_timing.outside import Outside
 from lightning_timing.parts import Part
-from lightning_timing.phases import ITERATION, OTHER, TRAIN
+from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
 from lightning_timing.record import Figures
 from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
@@ -105,6 +105,7 @@ class Recorder:
         self.user = UserMeasurements(
             clock, before_reading, device_timer, self._ledger, self.cpu, self._misuse, phases_are_taken
         )
+        self.cpu.is_warming_up = self.stage.warmup_left > 0
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
         self._report_every = 1
@@ -120,6 +121,7 @@ class Recorder:
         self.measurements = self.stage.measurements
         self._ledger.phases = self.stage.phases
         self._outside.begin_stage(self.stage)
+        self.cpu.is_warming_up = self.stage.warmup_left > 0
         self._compilations = compilations_so_far()
 
     def _new_stage(self, stage: str) -> StageRecord:
@@ -137,6 +139,7 @@ class Recorder:
         """Has every stage warm up again: a new call of the Trainer starts new workers and allocates anew."""
         for stage, record in self._stages.items():
             record.warmup_left = self._warmup_of(stage)
+        self.cpu.is_warming_up = self.stage.warmup_left > 0
 
     def all_measurements(self) -> Iterator[Measurements]:
         """The user's measurements of each stage, the current one's first."""
@@ -151,12 +154,15 @@ class Recorder:
         self,
         on_iteration: Callable[[MeasuredIteration], None] | None,
         on_outside: Callable[[MeasuredOutside], None] | None = None,
+        current_epoch: Callable[[], int] | None = None,
     ) -> None:
         """Has each iteration that counts, and what is measured outside of them, handed on.
 
         Iterations are soon after they end or, where the device is timed, when their device times are known.
         """
         self._outside.on_measured = on_outside
+        if current_epoch is not None:
+            self._outside.current_epoch = current_epoch
         if self._deferred is None:
             self._closed.on_iteration = on_iteration
         else:
@@ -181,7 +187,7 @@ class Recorder:
 
     def patience(self) -> int:
         """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
-        if self.measurements or self.cpu.rests or not self.stage.iterations:
+        if not self.can_be_told_in_one:
             return 0
         room = self._closed.room
         if self._on_report_due is None:
@@ -198,7 +204,7 @@ class Recorder:
         stage, ledger = self.stage, self._ledger
         if self.measurements:
             self._outside.take_users_of(stage)
-        if self.cpu.rests and stage.warmup_left <= 0:
+        if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
         ledger.begin(self._keep_intervals and stage.iterations < INTERVALS_KEPT_ITERATIONS)
         self.enter, self.leave = self._inside_edges
@@ -209,7 +215,8 @@ class Recorder:
     @property
     def can_be_told_in_one(self) -> bool:
         """Whether it can be told of a whole iteration in one, as nothing but its phases matters."""
-        return not (self.measurements or self.cpu.rests or not self.stage.iterations)
+        stage = self.stage
+        return bool(stage.iterations) and not self.measurements and not self.cpu.is_due(stage.stage)
 
     def take_iteration(self, label: IterationLabel, begin_ns: int, end_ns: int, samples: list[Sample]) -> None:
         """Opens, closes and counts an iteration, of which all is known.
@@ -258,8 +265,11 @@ class Recorder:
             if self.measurements:
                 users = stage.take_users()
             self._keep(label, users)
-        elif isinstance(ledger, DeviceLedger) and self._deferred is not None:
-            self._deferred.end_iteration(stage, None, ledger)
+        else:
+            self.cpu.drop()  # where it was known only now to be warm-up
+            self.cpu.is_warming_up = stage.warmup_left > 0
+            if isinstance(ledger, DeviceLedger) and self._deferred is not None:
+                self._deferred.end_iteration(stage, None, ledger)
         for name in left_open:
             self._misuse.report(name, f"measurement {name!r} was still open when its iteration was finished")
         if counts and self._on_report_due is not None and stage.iterations % self._report_every == 0:
@@ -350,6 +360,12 @@ class Recorder:
         Raises:
             MisuseError: Another was chosen already, and misuse is to be raised.
         """
+        if self._phases_are_taken and is_phase(name) and name != ITERATION:
+            refusal = (
+                f"{name!r} is a phase, whose CPU usage is not measured; choose 'iteration' or a measurement of yours"
+            )
+            self._misuse.report(name, refusal, consequence="it is not measured")
+            return
         if not self.cpu.may_be(name):
             taken = f"CPU usage is measured of {self.cpu.name!r} already, and of one measurement only"
             self._misuse.report(name, taken, consequence=f"that of {shown(name)} is not measured")

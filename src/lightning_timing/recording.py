@@ -76,12 +76,14 @@ class MeasuredOutside(NamedTuple):
 
     Attributes:
         stage: Its stage.
+        epoch: The epoch that it belongs to or follows, from 0.
         name: The measurement.
         end_ns: When it ended, at the latest, on the recorder's clock.
         ns: How long it took, in nanoseconds.
     """
 
     stage: str
+    epoch: int
     name: str
     end_ns: int
     ns: int

@@ -13,7 +13,7 @@ from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement, Opening
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
-from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, PHASES
+from lightning_timing.phases import ITERATION, is_phase
 
 Measurements = dict[str, Measurement]
 
@@ -96,7 +96,7 @@ class UserMeasurements:
         refusal = why_refused(name)
         if refusal is not None:
             return refusal
-        if self._phases_are_taken and (name.partition("/")[0] in PHASES or name in (ITERATION, FIRST_DATA_WAIT)):
+        if self._phases_are_taken and is_phase(name):
             return f"{name!r} is the name of a phase that the callbacks measure; choose another"
         return None
 
@@ -126,7 +126,7 @@ class UserMeasurements:
             return
         if self._before_reading is not None:
             self._before_reading()
-        if measurement.name == self._cpu.name:
+        if measurement.name == self._cpu.name and not self._cpu.is_warming_up:
             self._cpu.begin()
         mark = None if self._timer is None else self._timer.mark()
         measurement.openings[thread] = Opening(self._clock(), mark=mark)

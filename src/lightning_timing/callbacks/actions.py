@@ -68,7 +68,7 @@ class Edges(NamedTuple):
         before: Called as it begins.
         after: Called as it ends, with whether it raised nothing.
         turn: Called before that as it begins, for the end of what came before.
-        can_wait: Whether it lies within a batch, so that it may be told of later.
+        can_wait: Whether it may be told of later: a mere phase, or a boundary within a batch.
     """
 
     phase: str | None = None
@@ -114,7 +114,10 @@ class Boundaries:
     def of_context(self, action: str) -> Edges | None:
         """What the context of an action means; None where it is no boundary."""
         edges = self._of_context(action)
-        return edges._replace(can_wait=True) if edges is not None and action.endswith(_WITHIN_A_BATCH) else edges
+        if edges is None:
+            return None
+        is_mere_phase = edges.before is None and edges.after is None
+        return edges._replace(can_wait=is_mere_phase or action.endswith(_WITHIN_A_BATCH))
 
     def _of_context(self, action: str) -> Edges | None:
         machine = self._machine

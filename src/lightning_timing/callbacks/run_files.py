@@ -95,6 +95,10 @@ class RunFiles:
         }
         self._append(self._writer, row)
 
+    def current_epoch(self) -> int:
+        """The Trainer's epoch."""
+        return 0 if self._trainer is None else int(self._trainer.current_epoch)
+
     def write_outside(self, outside: MeasuredOutside) -> None:
         """Adds what was measured between iterations to the record."""
         if self._writer is None or self._header is None:
@@ -102,7 +106,7 @@ class RunFiles:
         row = OutsideRow(
             segment=self._header.segment,
             stage=outside.stage,
-            epoch=self._trainer.current_epoch,
+            epoch=outside.epoch,
             name=outside.name,
             start_ns=outside.end_ns - outside.ns,
             ns=outside.ns,

@@ -180,7 +180,8 @@ class StopwatchCallback(PhaseCallback):
                 print=pl_module.print,
                 printing=printing,
             )
-            recorder.hand_on_to(_take_iteration(running), run.files.write_outside)
+            recorder.hand_on_to(_take_iteration(running), run.files.write_outside, run.files.current_epoch)
+            recorder.cpu.choose_stage(session.machine.stage)
             undo.pop_all()
         return running
 
