@@ -9,6 +9,7 @@ import pytest
 from known_cost import FakeClock
 from simulated_device import SimulatedClock, SimulatedDevice
 
+from lightning_timing import Stopwatch
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.device_timer import DeviceTimer
@@ -148,6 +149,43 @@ def test_first_iterations_that_compile_are_warm_up_and_later_ones_are_not(
 
     assert found == counted
     assert recorder.figures().stages["train"].warmup_iterations == counted.count(False)
+
+
+def test_device_times_of_iterations_that_do_not_count_are_left_out() -> None:
+    clock = SimulatedClock()
+    device = SimulatedDevice(clock)
+    timer: DeviceTimer[Any] = DeviceTimer(device, clock=clock)
+    recorder = Recorder(RecorderSettings(num_warmup_iters=1), clock, phases_are_taken=True, device_timer=timer)
+
+    def begin_with_kernel(ms: float) -> None:
+        recorder.begin_iteration()
+        recorder.enter("forward")
+        Stopwatch().start_meas("kernel")
+        device.launch(ms)
+        clock.work(1)
+        Stopwatch().end_meas("kernel")
+        recorder.leave()
+
+    def count() -> bool:
+        recorder.close_iteration()
+        return recorder.count_iteration(IterationLabel())
+
+    Stopwatch().attach(recorder)
+    begin_with_kernel(50)
+    assert not count()
+    begin_with_kernel(30)
+    assert count()
+    begin_with_kernel(40)
+    recorder.drop_iteration()
+    begin_with_kernel(20)
+    assert count()
+    Stopwatch().disable()
+
+    for name in ("forward", "kernel"):
+        measured = recorder.figures().stages["train"].measurements[name]
+        assert (measured.count, measured.total_s) == (2, 0.002)
+        assert measured.device is not None
+        assert (measured.device.count, measured.device.untimed, measured.device.total_s) == (2, 0, 0.05)
 
 
 def test_phases_belong_to_the_iteration_only_while_it_is_open(clock: FakeClock) -> None:
