@@ -9,8 +9,8 @@ from lightning_timing.device_timer import DeviceTimer, DeviceTimes
 from lightning_timing.recording import MeasuredIteration
 from lightning_timing.stage_record import StageRecord
 
-Pending = tuple[StageRecord, MeasuredIteration | None]
-"""The stage and the iteration; None for one that does not count."""
+Pending = tuple[StageRecord, MeasuredIteration | None, bool]
+"""The stage; the iteration, None for what is none or does not count; and whether the device times count."""
 
 
 class DeferredIterations:
@@ -27,8 +27,12 @@ class DeferredIterations:
     def end_iteration(self, stage: StageRecord, measured: MeasuredIteration | None, ledger: DeviceLedger) -> None:
         """Takes an iteration, and hands on those that the device has got to by now."""
         if ledger.last_mark is not None:
-            self.timer.end_iteration((stage, measured), ledger.last_mark)
+            self.timer.end_iteration((stage, measured, measured is not None), ledger.last_mark)
         self._hand_on(self.timer.collect())
+
+    def end_outside(self, stage: StageRecord) -> None:
+        """Takes what was timed since the last iteration of a stage, while none was open."""
+        self.timer.end_outside((stage, None, stage.warmup_left <= 0))
 
     def drain(self) -> None:
         """Waits for the device, for once, and hands on all that are left."""
@@ -36,10 +40,10 @@ class DeferredIterations:
 
     def _hand_on(self, resolved: Iterable[DeviceTimes[Pending]]) -> None:
         for times in resolved:
-            stage, measured = times.key
-            if measured is None:
-                continue
-            stage.take_device_times(times.samples_ns, times.untimed, times.ahead_ns)
-            if self.on_iteration is not None:
+            stage, measured, counts = times.key
+            if counts:
+                ahead_ns = None if measured is None else times.ahead_ns
+                stage.take_device_times(times.samples_ns, times.untimed, ahead_ns)
+            if measured is not None and self.on_iteration is not None:
                 device_ns = {name: sum(samples) for name, samples in times.samples_ns.items()}
                 self.on_iteration(measured._replace(device_ns=device_ns))

@@ -102,6 +102,11 @@ class DeviceTimer(Generic[_Key]):
         self._reason: str | None = None
 
     @property
+    def device(self) -> Device:
+        """The device."""
+        return self._device
+
+    @property
     def reason(self) -> str | None:
         """Why the timer went off; None while it works."""
         return self._reason
@@ -134,6 +139,16 @@ class DeviceTimer(Generic[_Key]):
         """
         self._pending.append(_Iteration(key, end, self._intervals))
         self._intervals = []
+
+    def end_outside(self, key: _Key) -> None:
+        """Closes what was added since the last iteration, if anything was: it belongs to none.
+
+        Args:
+            key: Comes back with the device times.
+        """
+        if self._intervals:
+            _, segments = self._intervals[-1]
+            self.end_iteration(key, segments[-1][1])
 
     def drop_iteration(self) -> None:
         """Forgets the intervals added since the last iteration."""

@@ -48,8 +48,6 @@ class Outside:
 
     def begin_stage(self, stage: StageRecord) -> None:
         """Has what follows counted for another stage."""
-        self.take_first_wait()
-        self.take_users_of(self.stage)  # now, since the stage may never come again
         self.stage = stage
         self.ledger.phases = stage.between
 

@@ -115,6 +115,8 @@ class Recorder:
 
     def begin_stage(self, stage: str) -> None:
         """Has what follows counted for the given stage. No iteration is open."""
+        self._outside.take_first_wait()
+        self._take_users_outside(self.stage)  # now, since the stage may never come again
         if stage not in self._stages:
             self._stages[stage] = self._new_stage(stage)
         self.stage = self._stages[stage]
@@ -203,7 +205,7 @@ class Recorder:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger
         if self.measurements:
-            self._outside.take_users_of(stage)
+            self._take_users_outside(stage)
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
         ledger.begin(self._keep_intervals and stage.iterations < INTERVALS_KEPT_ITERATIONS)
@@ -337,7 +339,13 @@ class Recorder:
         """Counts what lies outside of iterations and was not counted yet."""
         self._outside.take_first_wait()
         for stage in self._stages.values():
-            self._outside.take_users_of(stage)
+            self._take_users_outside(stage)
+
+    def _take_users_outside(self, stage: StageRecord) -> None:
+        """Counts what the user measured since the last iteration of a stage."""
+        if self._deferred is not None and stage is self.stage:
+            self._deferred.end_outside(stage)
+        self._outside.take_users_of(stage)
 
     # ---- the user's measurements ----
 
@@ -377,6 +385,11 @@ class Recorder:
                 measurements[name].go_unusual()
 
     # ---- results ----
+
+    def trial(self) -> Recorder:
+        """One that does at an edge what this one does, but for waiting for the device."""
+        timer = None if self._deferred is None else DeviceTimer[Pending](self._deferred.timer.device)
+        return Recorder(RecorderSettings(num_warmup_iters=0), phases_are_taken=True, device_timer=timer)
 
     def work_off(self) -> None:
         """Has all iterations that count so far taken into the figures and handed on."""
