@@ -152,6 +152,8 @@ def test_device_times_are_those_of_the_measurement_of_their_name() -> None:
     users(stage, "mine")
     stage.take_device_times({"forward": [4, 6], "unknown": [1]}, {"mine": 2, "forward": 1}, 3_000_000_000)
     stage.take_device_times({"forward": [2]}, {"forward": 1}, None)
+    stage.take_device_times({}, {}, 4_000_000_000)
+    stage.take_device_times({}, {}, 9_000_000_000)
 
     summary = stage.summary()
     forward, mine = summary.measurements["forward"].device, summary.measurements["mine"].device
@@ -160,7 +162,7 @@ def test_device_times_are_those_of_the_measurement_of_their_name() -> None:
     assert mine is not None
     assert (mine.count, mine.total_s, mine.untimed) == (0, None, 2)
     assert list(summary.measurements) == ["forward", "mine"]
-    assert summary.host_ahead_s == 3.0
+    assert summary.host_ahead_s == 4.0  # the median
 
 
 def test_nothing_piles_up_however_many_measurements_there_are() -> None:
@@ -186,6 +188,16 @@ def test_nothing_piles_up_however_many_measurements_there_are() -> None:
     device = stage.phases["iteration"].device
     assert device is not None
     assert (device.count, len(device.pending) <= EXACT_INTERVALS) == (3 * EXACT_INTERVALS, True)
+
+
+def test_nothing_piles_up_where_no_iteration_follows() -> None:
+    stage = StageRecord("train", 0)
+    for _ in range(2 * EXACT_INTERVALS):
+        mine = users(stage, "mine", 1)
+        stage.take_users_outside()
+
+    assert mine.distribution.count == 2 * EXACT_INTERVALS
+    assert len(mine.distribution.pending) <= EXACT_INTERVALS
 
 
 def test_folding_is_spread_over_iterations() -> None:
