@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
-from ledger_records import lightning, rows, stopwatch, summary
+from ledger_records import lightning, lines, rows, stopwatch, summary
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.profilers import SimpleProfiler
 from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
@@ -348,3 +348,63 @@ def test_intervals_of_other_threads_have_no_place_in_the_iteration(tmp_path: Pat
     assert [row["ns"]["beside"] for row in rows(tmp_path)] == [5 * MS] * 3
     assert not [name for row in rows(tmp_path) for name, *_ in row["intervals"] if name == "beside"]
     assert summary(tmp_path)["stages"]["train"]["measurements"]["beside"]["parent"] is None
+
+
+def test_a_row_has_no_interval_of_another_iterations(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def step(self: Any, batch: Any, batch_idx: int) -> Any:
+        clock.advance(MS)
+        if batch_idx in (5, 6):
+            with span("rare"):
+                clock.advance(MS)
+        return self.layer(batch[0]).sum()
+
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), tiny_loader(10), callbacks=[stopwatch(clock)])
+
+    kept = [[interval for interval in row["intervals"] if interval[0] == "rare"] for row in rows(tmp_path)]
+    assert kept == [[]] * 5 + [[["rare", MS, 2 * MS]]] * 2 + [[]] * 3
+
+
+def test_a_span_in_every_step_has_its_share_in_every_epoch_and_validation(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def step(self: Any, batch: Any, batch_idx: int) -> Any:
+        clock.advance(7)
+        with span("mine"):
+            clock.advance(3)
+        return self.layer(batch[0]).sum()
+
+    module = tiny_module(pl, training_step=step, validation_step=lambda *args: step(*args) and None)
+    fit_tiny(pl, tmp_path, module, tiny_loader(5), tiny_loader(2), callbacks=[stopwatch(clock)], max_epochs=3)
+
+    for stage, count in (("train", 15), ("validate", 6)):
+        mine = summary(tmp_path)["stages"][stage]["measurements"]["mine"]
+        assert (mine["count"], mine["share"], mine["per_iteration_s"]) == (count, 0.3, 3e-9)
+        assert [row["ns"]["mine"] for row in rows(tmp_path, stage)] == [3] * count
+
+
+def test_what_lies_between_epochs_is_of_the_one_that_it_follows(tmp_path: Path) -> None:
+    pl, clock = lightning(), FakeClock()
+    ends = callback(pl, "Ends", on_train_epoch_end=spends(clock, MS))
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[stopwatch(clock), ends], max_epochs=3)
+
+    found = [(line["name"], line["epoch"]) for line in lines(tmp_path, "outside")]
+    of_an_epoch = ["first_data_wait", "between_iterations/callbacks/Ends", "between_iterations/callbacks"]
+    assert found == [(name, epoch) for epoch in range(3) for name in of_an_epoch]
+
+
+@pytest.mark.parametrize("name", ["forward", "optimizer_step/0"])
+def test_a_phase_cannot_have_cpu_usage_and_that_is_said(name: str, tmp_path: Path) -> None:
+    pl = lightning()
+    with pytest.warns(UserWarning, match=f"'{name}' is a phase, whose CPU usage is not measured; choose 'iteration'"):
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[StopwatchCallback(cpu_usage_meas_name=name)])
+
+    assert summary(tmp_path)["cpu_usage"] is None
+
+
+def test_cpu_usage_of_what_is_never_measured_is_said_to_be_unknown(tmp_path: Path) -> None:
+    pl = lightning()
+    callbacks = [StopwatchCallback(cpu_usage_meas_name="typo", num_warmup_iters=0)]
+    with pytest.warns(UserWarning, match="the CPU usage of 'typo' is unknown: nothing of that name was measured"):
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=callbacks)

@@ -70,12 +70,16 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimulatedDevice:
 
 
 def fit(
-    module: EnqueueingModule, folder: Path, batches: int, device_time: Literal["events", "sync", "off"] | None
+    module: EnqueueingModule,
+    folder: Path,
+    batches: int,
+    device_time: Literal["events", "sync", "off"] | None,
+    max_epochs: int = 1,
 ) -> dict[str, MeasurementSummary]:
     """Trains, and returns the measurements of the train stage, which has no warm-up."""
     callback = StopwatchCallback(num_warmup_iters=0, device_time=device_time, clock=module.simulated.clock)
     trainer = pl.Trainer(
-        max_epochs=1,
+        max_epochs=max_epochs,
         accelerator="cpu",
         callbacks=[callback],
         default_root_dir=folder,
@@ -175,3 +179,37 @@ def test_a_device_that_fails_in_the_loop_costs_its_device_times_and_one_warning(
     assert len([warning for warning in warned if "illegal memory access" in str(warning.message)]) == 1
     assert measurements["forward"].count == 6
     assert len(rows(tmp_path)) == 6
+
+
+class WaitingModule(EnqueueingModule):
+    """Waits for the device in a span: in each step, and much longer at the end of each validation."""
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        self.wait(6.0)
+        loss: Tensor = self.linear(batch).mean()
+        return loss
+
+    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+        """Nothing."""
+
+    def on_validation_epoch_end(self) -> None:
+        self.wait(500.0)
+
+    def wait(self, milliseconds: float) -> None:
+        with span("wait"):
+            self.simulated.launch(milliseconds)
+            self.simulated.clock.work(milliseconds)
+
+    def val_dataloader(self) -> Any:
+        return torch.utils.data.DataLoader(torch.ones(2, 2))
+
+
+def test_device_time_between_iterations_is_of_no_iteration(device: SimulatedDevice, tmp_path: Path) -> None:
+    fit(WaitingModule(device), tmp_path, batches=4, device_time="events", max_epochs=2)
+
+    stages = json.loads((tmp_path / "timing" / "summary.json").read_text())["stages"]
+    for stage, milliseconds in (("train", 6.0), ("validate", 500.0)):
+        wait = stages[stage]["measurements"]["wait"]
+        assert (wait["device"]["count"], wait["device"]["untimed"]) == (wait["count"], 0)
+        assert ms(wait["device"]["mean_s"]) == milliseconds
+    assert {ms(row["device_ns"]["wait"] / 1e9) for row in rows(tmp_path) if row["stage"] == "train"} == {6.0}

@@ -71,3 +71,12 @@ def test_memory_does_not_grow_with_the_number_of_durations() -> None:
 
     assert len(distribution.pending) <= EXACT_INTERVALS
     assert sys.getsizeof(distribution._buckets) < 20_000
+
+
+def test_percentiles_between_two_durations_are_interpolated_however_many_there_are() -> None:
+    for each in (4, 5000):
+        distribution = Distribution()
+        for ns in (1_000_000, 100_000_000) * each:
+            distribution.add(ns)
+
+        assert distribution.percentiles_ns(50) == pytest.approx([50_500_000], rel=0.004)
