@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -279,6 +280,23 @@ def test_ctrl_c_amid_the_catching_up_loses_no_further_edge() -> None:
     trail.catch_up()
 
     assert follower.told == [("at 10", 10), ("at 30", 30)]
+
+
+def test_a_signal_amid_the_catching_up_waits_until_all_is_handled() -> None:
+    follower = Follower()
+    trail = trail_of(follower)
+    note_at(trail, follower, 10)
+    trail.note(lambda: signal.raise_signal(signal.SIGINT))
+    note_at(trail, follower, 30)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trail.catch_up()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert follower.told == [("at 10", 10), ("at 30", 30)]
+    assert trail.edges == []
 
 
 def test_who_is_not_told_late_any_more_is_told_what_is_left() -> None:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
+from lightning_timing.interrupts import undisturbed
 from lightning_timing.parts import Part
 from lightning_timing.recording import IterationLabel
 
@@ -162,11 +163,15 @@ class Trail:
     def catch_up(self) -> None:
         """Handles what was noted. Only the thread of the loop does."""
         self._iterations_left = 0
-        follower, moment = self.follower, self._moment
+        follower = self.follower
         if follower is None or not self.edges or self._is_catching_up or get_ident() != self._thread:
             return
+        with undisturbed():  # an edge that is handled by half leaves an iteration that does not add up
+            self._handle_edges(follower)
+
+    def _handle_edges(self, follower: LateFollower) -> None:
         whole, self._whole, self._begun_at = self._whole, {}, None
-        edges, handled = self.edges, 0
+        edges, handled, moment = self.edges, 0, self._moment
         self._is_catching_up = True
         try:
             follower.read_moments_by(self._read_moment)

@@ -1,0 +1,66 @@
+"""Puts off Ctrl-C while state of ours is half changed, which would otherwise stay so."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from importlib import import_module
+from threading import get_ident, main_thread
+from types import FrameType
+from typing import Any, Final
+
+_Handler = Callable[[int, FrameType | None], object]
+
+_SIGINT: Final = int(signal.SIGINT)
+
+try:  # what `signal` makes its own two of; until Python 3.12 those spend microseconds on looking for an enum
+    _module = import_module("_signal")
+except ImportError:
+    _module = signal
+_handler_of: Final[Callable[[int], Any]] = _module.getsignal
+_set_handler: Final[Callable[[int, Any], Any]] = _module.signal
+
+_OVER: Final = ()
+
+
+class undisturbed:  # noqa: N801  # used as a function is, like those of contextlib
+    """A context in which the first SIGINT waits for the end. The handler that was there is then told of it.
+
+    A second one goes straight to that handler, so that nobody is locked in where storage or another rank hangs. Where
+    SIGINT calls no Python code, on another thread than the main one, and within another such context, it does nothing.
+    """
+
+    __slots__ = ("_noted", "_previous")
+
+    def __init__(self) -> None:
+        self._previous: _Handler | None = None
+        self._noted: tuple[int, FrameType | None] | tuple[()] | None = None
+
+    def __enter__(self) -> None:
+        previous = _handler_of(_SIGINT)
+        if not callable(previous) or type(previous) is undisturbed or get_ident() != main_thread().ident:
+            return
+        self._previous = previous  # before the handler is there, which may be called at once
+        try:
+            _set_handler(_SIGINT, self)
+        except ValueError:  # the main thread of a subinterpreter may not
+            self._previous = None
+
+    def __exit__(self, *_: object) -> None:
+        previous = self._previous
+        if previous is None:
+            return
+        if _handler_of(_SIGINT) is self:
+            _set_handler(_SIGINT, previous)
+        # Not before: one that comes in between is noted yet.
+        noted, self._noted = self._noted, _OVER
+        if noted:
+            previous(*noted)
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        """The handler. If somebody puts it back when the context is over, it steps aside by itself."""
+        if self._noted is None:
+            self._noted = (signum, frame)
+        elif self._previous is not None:
+            _set_handler(_SIGINT, self._previous)
+            self._previous(signum, frame)
