@@ -36,7 +36,7 @@ class Follower:
         self.catch_up: Callable[[], None] = pytest.fail
         self.read: Callable[[], int] = self.clock
 
-    def follow_late(self, catch_up: Callable[[], None]) -> None:
+    def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
         self.catch_up = catch_up
 
     def read_moments_by(self, read: Callable[[], int]) -> None:
@@ -354,3 +354,55 @@ def test_one_who_is_not_told_late_any_more_does_not_hasten_another() -> None:
 
     other.catch_up()
     assert other.told == [("at 10", 10)]
+
+
+class Whole:
+    """Handles whole iterations an edge at a time."""
+
+    def handle(self, edges: list[Any], moment: list[int]) -> None:
+        for handle, moment[0] in edges:
+            handle()
+
+
+def test_iterations_are_handled_on_another_thread_where_that_of_the_loop_is_stuck() -> None:
+    follower = Follower()
+    trail = Trail(Part("following", strict=False))
+    trail.lead(follower, Whole())  # type: ignore[arg-type]  # all that is asked of it
+    turn(trail, follower, 0)
+    follower.can_wait = 10
+    turn(trail, follower, 1)
+    for batch in (1, 2):
+        note_at(trail, follower, 10 * batch)
+        turn(trail, follower, batch + 1)
+    note_at(trail, follower, 30)
+    follower.told.clear()
+    found: list[bool] = []
+
+    def look_in() -> None:
+        beside = threading.Thread(target=lambda: found.append(trail.catch_up_if_stuck()))
+        beside.start()
+        beside.join()
+
+    for _ in range(3):
+        look_in()
+    assert found == [False, True, False]
+    ended = [("at 10", 10), ("end 1", 10), ("begin 2", 10), ("at 20", 20), ("end 2", 20)]
+    assert follower.told == ended
+
+    trail.catch_up()
+    assert follower.told == [*ended, ("begin 3", 20), ("at 30", 30)]
+    assert not trail.edges
+
+
+def test_a_loop_that_gets_on_is_left_to_its_own_thread() -> None:
+    follower = Follower(can_wait=10)
+    trail = Trail(Part("following", strict=False))
+    trail.lead(follower, Whole())  # type: ignore[arg-type]  # all that is asked of it
+    for batch in range(5):
+        turn(trail, follower, batch)
+        note_at(trail, follower, batch)
+        told = [*follower.told]
+        beside = threading.Thread(target=trail.catch_up_if_stuck)
+        beside.start()
+        beside.join()
+        assert follower.told == told

@@ -46,6 +46,7 @@ class ClosedIterations:
         self.on_iteration: Callable[[MeasuredIteration], None] | None = None
         self._waiting: deque[ClosedIteration] = deque()
         self._worked_off_at = 0
+        self._seen: ClosedIteration | None = None
         self._working = RLock()  # a signal's handler may ask for figures amid the work
 
     @property
@@ -60,6 +61,13 @@ class ClosedIterations:
         if len(self._waiting) >= MAX_WAITING or end_ns - self._worked_off_at >= MAX_WAIT_NS:
             self._worked_off_at = end_ns
             self.work_off(wait=False)
+
+    def work_off_if_stuck(self) -> None:
+        """Has all of them taken if none was added since the last call: for another thread to call now and then."""
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and last is self._seen:
+            self.work_off(wait=False)
+        self._seen = last
 
     @contextmanager
     def worked_off(self) -> Iterator[None]:

@@ -40,6 +40,7 @@ class RecordWriter:
         path: The rank's file. Its folder is made if need be, and made again if it is deleted in mid-run.
         header: The segment's first line.
         on_failure: Called at most once, with the reason in words, on the thread that calls `append` or `close`.
+        when_idle: Called on the writing thread before a write for which it was not woken. It may append lines.
         flush_interval_s: Seconds between writes.
         close_timeout_s: Seconds that `close` waits for the storage.
         wall_clock: Nanoseconds since 1970-01-01 UTC.
@@ -51,6 +52,7 @@ class RecordWriter:
         header: SegmentHeader,
         on_failure: Callable[[str], None],
         *,
+        when_idle: Callable[[], None] | None = None,
         flush_interval_s: float = FLUSH_INTERVAL_S,
         close_timeout_s: float = CLOSE_TIMEOUT_S,
         wall_clock: Clock = time.time_ns,
@@ -58,6 +60,7 @@ class RecordWriter:
         self._path = path
         self._segment = header.segment
         self._on_failure = on_failure
+        self._when_idle = when_idle
         self._flush_interval_s = flush_interval_s
         self._close_timeout_s = close_timeout_s
         self._wall_clock = wall_clock
@@ -65,7 +68,7 @@ class RecordWriter:
         self._encode = msgspec.json.Encoder().encode
         self._header = b""
         self._pending: deque[bytes] = deque()
-        # Each of the two is counted up by one thread only, so neither needs a lock.
+        # Each of the two is counted up by one thread only, or nearly so, and need not be exact.
         self._bytes_appended = 0
         self._bytes_taken = 0
         self._is_open = True
@@ -131,7 +134,8 @@ class RecordWriter:
         try:
             self._write(is_first=True)
             while self._is_open:
-                self._wake.wait(self._flush_interval_s)
+                if not self._wake.wait(self._flush_interval_s) and self._when_idle is not None:
+                    self._when_idle()
                 self._wake.clear()
                 self._write()
             self._write()  # what was handed over while the last write was going on

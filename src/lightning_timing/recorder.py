@@ -82,6 +82,7 @@ class Recorder:
         self._keep_intervals = keep_intervals
         self._syncs = before_reading is not None
         self.catch_up: Callable[[], None] = _nothing
+        self._catch_up_if_stuck: Callable[[], bool] = bool
         self._stages: dict[str, StageRecord] = {}
         self.stage = self._stages[TRAIN] = self._new_stage(TRAIN)
         self.measurements: Measurements = self.stage.measurements
@@ -179,9 +180,25 @@ class Recorder:
         """Whether it can be told of phases later than they are, which it cannot where the device is asked at each."""
         return self._deferred is None and not self._syncs
 
-    def follow_late(self, catch_up: Callable[[], None]) -> None:
-        """From now on `catch_up` has it told of all phases so far. It is called where those matter."""
+    def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
+        """Has it told of phases late from now on.
+
+        Args:
+            catch_up: Has it told of all so far. It is called where those matter.
+            catch_up_if_stuck: The same on another thread, if the one that measures does not get on. Says if it did.
+        """
         self.catch_up = self.user.catch_up = catch_up
+        self._catch_up_if_stuck = catch_up_if_stuck
+
+    def keep_up(self) -> None:
+        """Hands on what waits if the thread that measures is stuck: for another thread to call now and then.
+
+        So a run that hangs and is then killed leaves all that it measured.
+        """
+        if self._catch_up_if_stuck():
+            self._closed.work_off(wait=False)
+        else:
+            self._closed.work_off_if_stuck()
 
     def read_moments_by(self, read: Clock) -> None:
         """Has it read the moments of phases otherwise: by its own clock, or by one that shows when they were."""

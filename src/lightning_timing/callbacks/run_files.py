@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +47,28 @@ class RunFiles:
         self._header: SegmentHeader | None = None
         self._writer: RecordWriter | None = None
 
-    def open_segment(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> None:
-        """A call of the Trainer begins."""
+    def open_segment(
+        self, trainer: Any, entry_point: str, settings: Mapping[str, Any], when_idle: Callable[[], None]
+    ) -> None:
+        """A call of the Trainer begins.
+
+        Args:
+            trainer: The Trainer.
+            entry_point: `fit`, `validate`, `test` or `predict`.
+            settings: For the header.
+            when_idle: Called on another thread, every few seconds if there is nothing to write.
+        """
         self._part = Part("the record", strict=False)
         self._header = None
         with self._part:
-            self._open_segment(trainer, entry_point, settings)
+            header = self._header = self._header_of(trainer, entry_point, settings)
+            self._trainer = trainer
+            path = self.folder / f"rank{trainer.global_rank}.jsonl"
+            self._writer = RecordWriter(path, header, self._part.fail, when_idle=when_idle)
 
-    def _open_segment(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> None:
-        self._trainer = trainer
+    def _header_of(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> SegmentHeader:
         pairing = pair_clocks(self._clock)
-        self._header = SegmentHeader(
+        return SegmentHeader(
             segment=f"{self._run_id}-{len(self._segments)}",
             schema_version=SCHEMA_VERSION,
             entry_point=entry_point,
@@ -72,8 +83,6 @@ class RunFiles:
             environment=environment(trainer),
             settings={**conditions(trainer), **settings},
         )
-        path = self.folder / f"rank{trainer.global_rank}.jsonl"
-        self._writer = RecordWriter(path, self._header, self._part.fail)
 
     def write_iteration(self, iteration: MeasuredIteration) -> None:
         """Adds an iteration to the record."""

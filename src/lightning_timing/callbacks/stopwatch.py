@@ -167,7 +167,7 @@ class StopwatchCallback(PhaseCallback):
                 undo.callback(STOPWATCH.detach, recorder)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
-            run.files.open_segment(trainer, entry_point, self._settings())
+            run.files.open_segment(trainer, entry_point, self._settings(), partial(_keep_up, recorder, self._part))
             undo.callback(run.files.end_segment, "failed")
             if self.cpu_usage_meas_name is not None:
                 recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
@@ -261,6 +261,13 @@ class StopwatchCallback(PhaseCallback):
             with running.logging:
                 running.recorder.work_off()
                 running.metrics.log_if_due(trainer, pl_module)
+
+
+def _keep_up(recorder: Recorder, part: Part) -> None:
+    try:
+        recorder.keep_up()
+    except Exception as error:  # noqa: BLE001  # on a thread of ours there is nobody to raise it to
+        part.fail(error, may_raise=False)
 
 
 def _take_iteration(running: _Running) -> Callable[[MeasuredIteration], None]:

@@ -7,9 +7,9 @@ batches together: between two of them, in the same order, and with the clock sho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from threading import get_ident
+from threading import RLock, get_ident
 from typing import Final, Protocol
 
 from lightning_timing.callbacks.routine import Routines
@@ -33,8 +33,8 @@ class LateFollower(Protocol):
     clock: Clock
     bookkeeping_ns: int
 
-    def follow_late(self, catch_up: Callable[[], None]) -> None:
-        """From now on `catch_up` has it told of all so far."""
+    def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
+        """From now on either has it told of all so far, the second on another thread if this one is stuck."""
 
     def read_moments_by(self, read: Clock) -> None:
         """Has it read the moments of phases otherwise than before."""
@@ -74,6 +74,9 @@ class Trail:
         self._routines: Routines | None = None
         self._begun_at: int | None = None
         self._whole: dict[int, int] = {}  # where a whole iteration begins among the edges, and where it has ended
+        self._handled = 0  # edges that are still in the list, but were handled on another thread
+        self._handling = RLock()
+        self._seen: Edge | None = None
 
     def lead(self, follower: LateFollower | None, routines: Routines | None = None) -> None:
         """Has a follower told late from now on, or nobody.
@@ -85,13 +88,13 @@ class Trail:
         self.catch_up()
         self._routines = routines
         self.edges.clear()  # what was open when nobody was told late any more may have ended since
-        self._whole, self._begun_at = {}, None
+        self._whole, self._begun_at, self._handled = {}, None, 0
         if self.follower is not None:
-            self.follower.follow_late(_nothing)
+            self.follower.follow_late(_nothing, bool)
         self.follower = follower
         if follower is not None:
             self.clock = follower.clock
-            follower.follow_late(self.catch_up)
+            follower.follow_late(self.catch_up, self.catch_up_if_stuck)
 
     def turn(self, ends: Callable[[], object], begins: Callable[[], object]) -> None:
         """The loop goes on to the next batch; between the two is the time to catch up, if it is due.
@@ -164,32 +167,62 @@ class Trail:
         """Handles what was noted. Only the thread of the loop does."""
         self._iterations_left = 0
         follower = self.follower
-        if follower is None or not self.edges or self._is_catching_up or get_ident() != self._thread:
+        if follower is None or not self.edges or get_ident() != self._thread:
             return
-        with undisturbed():  # an edge that is handled by half leaves an iteration that does not add up
-            self._handle_edges(follower)
+        # An edge that is handled by half leaves an iteration that does not add up.
+        with undisturbed(), self._handling:
+            if not self._is_catching_up:
+                whole, self._whole, self._begun_at = self._whole, {}, None
+                self._handle(follower, whole)
+                del self.edges[: self._handled]
+                self._handled = 0
 
-    def _handle_edges(self, follower: LateFollower) -> None:
-        whole, self._whole, self._begun_at = self._whole, {}, None
-        edges, handled, moment = self.edges, 0, self._moment
+    def catch_up_if_stuck(self) -> bool:
+        """Handles the iterations that have ended, if nothing was noted since the last call.
+
+        For another thread to call now and then, so that they are known even if the thread of the loop hangs for good.
+
+        Returns:
+            Whether any were handled.
+        """
+        last = self.edges[-1] if self.edges else None
+        is_stuck, self._seen = last is not None and last is self._seen, last
+        follower, whole = self.follower, dict(self._whole)
+        if not is_stuck or follower is None or not whole:
+            return False
+        with self._handling:
+            before = self._handled
+            if self._whole:  # or else the thread of the loop was quicker
+                self._handle(follower, whole, to=max(whole.values()))
+            return self._handled > before
+
+    def _handle(self, follower: LateFollower, whole: Mapping[int, int], to: int | None = None) -> None:
+        """Handles the edges that were not handled yet.
+
+        Args:
+            follower: Who is told.
+            whole: Where whole iterations begin among them, and where they have ended.
+            to: Only those before this place; None: also those that are noted meanwhile.
+        """
+        edges, moment = self.edges, self._moment
         self._is_catching_up = True
         try:
             follower.read_moments_by(self._read_moment)
             # The list may change meanwhile: what is handled may add to it, and empties it where the follower leaves.
-            while handled < len(edges):
-                end = whole.get(handled)
+            while self._handled < min(len(edges), len(edges) if to is None else to):
+                at = self._handled
+                end = whole.get(at)
                 if end is not None and self._routines is not None:
-                    iteration, handled = edges[handled:end], end
-                    self._routines.handle(iteration, moment)
+                    self._handled = end
+                    self._routines.handle(edges[at:end], moment)
                 else:
-                    handle, moment[0] = edges[handled]
-                    handled += 1
+                    self._handled = at + 1
+                    handle, moment[0] = edges[at]
                     handle()
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            handled = len(edges)
+            self._handled = len(edges)
             self._part.fail(error)
         finally:
-            del edges[:handled]
             follower.read_moments_by(self.clock)
             self._is_catching_up = False
 
