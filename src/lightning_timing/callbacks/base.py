@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from lightning_timing.callbacks.lightning_base import Callback
 from lightning_timing.errors import TimingError
+from lightning_timing.interrupts import undisturbed
 from lightning_timing.parts import Part
 from lightning_timing.record import Status
 
@@ -87,9 +88,13 @@ class TimingCallback(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
         if self.enable and self._running is None:
-            self._part = Part(self.part, strict=self.strict, turn_off=self.turn_off)
-            with self._part:
-                self._running = self.begin(trainer, pl_module, stage)
+            with undisturbed():  # what is begun by half, or not known to be begun, nobody would end
+                self._begin(trainer, pl_module, stage)
+
+    def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._part = Part(self.part, strict=self.strict, turn_off=self.turn_off)
+        with self._part:
+            self._running = self.begin(trainer, pl_module, stage)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Ends as completed."""
@@ -103,6 +108,10 @@ class TimingCallback(Callback):
         self._finish(trainer, "interrupted" if interrupted else "failed")
 
     def _finish(self, trainer: Any, status: Status) -> None:
+        with undisturbed():  # else Ctrl-C would keep the summary from being written
+            self._end(trainer, status)
+
+    def _end(self, trainer: Any, status: Status) -> None:
         running, self._running = self._running, None
         if running is not None:
             with self._part:

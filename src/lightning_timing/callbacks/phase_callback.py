@@ -10,6 +10,7 @@ from lightning_timing.callbacks.batch_size import batch_size
 from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.session import Session, call_last, join
 from lightning_timing.parts import warn_that_off
+from lightning_timing.record import Status
 from lightning_timing.recording import IterationLabel
 
 
@@ -30,7 +31,13 @@ class PhaseCallback(TimingCallback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
+        if not self.enable:
+            self._skip(*HOOKS_OF_A_RUN)
         super().setup(trainer, pl_module, stage)
+
+    def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        super()._begin(trainer, pl_module, stage)
+        self._skip_none()  # of what a run before may have done without
         self._session = getattr(self._running, "session", None)  # None also where it does not listen
         self._skip(*HOOKS_OF_A_RUN if self._session is None else ())
         if pl_module.automatic_optimization:
@@ -46,11 +53,14 @@ class PhaseCallback(TimingCallback):
         """Has Lightning skip hooks in this run, as it does where a hook is not callable."""
         vars(self).update(dict.fromkeys(hooks))
 
-    def _finish(self, trainer: Any, status: Any) -> None:
+    def _skip_none(self) -> None:
         for hook in HOOKS_OF_A_RUN:
             vars(self).pop(hook, None)
+
+    def _end(self, trainer: Any, status: Status) -> None:
+        self._skip_none()
         self._session = None
-        super()._finish(trainer, status)
+        super()._end(trainer, status)
 
     def _follow(
         self,
