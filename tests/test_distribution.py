@@ -73,6 +73,26 @@ def test_memory_does_not_grow_with_the_number_of_durations() -> None:
     assert sys.getsizeof(distribution._buckets) < 20_000
 
 
+def test_it_says_when_it_folds_which_is_only_when_it_is_full() -> None:
+    distribution = Distribution()
+    distribution.pending.extend(range(EXACT_INTERVALS))
+    assert distribution.fold_if_full() is False
+    distribution.pending.append(1)
+    assert distribution.fold_if_full() is True
+    assert distribution.fold_if_full() is False
+
+    assert (distribution.pending, distribution.count) == ([], EXACT_INTERVALS + 1)
+
+
+def test_adding_one_by_one_lets_nothing_pile_up() -> None:
+    distribution = Distribution()
+    for ns in range(2 * EXACT_INTERVALS + 2):
+        distribution.add(ns)
+        assert len(distribution.pending) <= EXACT_INTERVALS
+
+    assert (distribution.count, distribution.max_ns) == (2 * EXACT_INTERVALS + 2, 2 * EXACT_INTERVALS + 1)
+
+
 def test_percentiles_between_two_durations_are_interpolated_however_many_there_are() -> None:
     for each in (4, 5000):
         distribution = Distribution()
