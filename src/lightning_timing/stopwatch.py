@@ -15,6 +15,9 @@ from lightning_timing.record import Figures
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import RecorderSettings, is_whole_number
 
+_NAME: Final = "the Stopwatch"
+_NAME_OF_PRINTING: Final = "the printed report"
+
 
 class Stopwatch:
     """Times named measurements: averages per interval and per iteration, after a warm-up, at a cost of nanoseconds.
@@ -60,9 +63,9 @@ class Stopwatch:
     def _forget(self) -> None:
         self.recorder = None
         self._last = None
-        self._part = _raising("the Stopwatch")
+        self._part = Part(_NAME, strict=True)
         self._print = print
-        self._printing = _raising("the printed report")
+        self._printing = Part(_NAME_OF_PRINTING, strict=True)
 
     def enable(
         self,
@@ -117,8 +120,8 @@ class Stopwatch:
         if self.recorder is not None:
             raise TimingError("the Stopwatch is enabled already; call disable() first")
         self._print = printer
-        self._part = part or _raising("the Stopwatch")
-        self._printing = printing or _raising("the printed report")
+        self._part = part or Part(_NAME, strict=True)
+        self._printing = printing or Part(_NAME_OF_PRINTING, strict=True)
         if print_every_n_iters is not None:
             recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.stage))
         self.recorder = recorder
@@ -128,6 +131,10 @@ class Stopwatch:
         if self.recorder is recorder:
             recorder.report_every(1, None)
             self._last, self.recorder = recorder, None
+            # A callback's would keep its Trainer alive, and the module's weights with it.
+            self._print = print
+            self._part = Part(_NAME, strict=self._part.strict)
+            self._printing = Part(_NAME_OF_PRINTING, strict=self._printing.strict)
 
     def disable(self) -> None:
         """Turns every method into a no-op again. The figures stay readable until the next `enable` or `reset`."""
@@ -227,7 +234,7 @@ class Stopwatch:
         Raises:
             MisuseError: Another measurement was chosen already, and misuse is to be raised.
         """
-        if self.recorder is not None:
+        if self.recorder is not None and not self.recorder.is_compiling():
             with self._part:
                 self.recorder.choose_cpu_usage(name)
 
@@ -291,11 +298,6 @@ class Stopwatch:
             with self._part:
                 figures = recorder.figures()
         return figures
-
-
-def _raising(name: str) -> Part:
-    """For whoever enables it by hand, and is told of every failure by an exception."""
-    return Part(name, strict=True)
 
 
 STOPWATCH: Final = Stopwatch()
