@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
+import weakref
 from typing import Any, ClassVar, Final
 
 from lightning_timing.callbacks.lightning_base import Callback
 from lightning_timing.errors import TimingError
 from lightning_timing.interrupts import undisturbed
-from lightning_timing.parts import Part
+from lightning_timing.parts import Part, warn_that_off
 from lightning_timing.record import Status
 
 _HOOKS_OF_A_BATCH: Final = (
@@ -62,6 +64,8 @@ class TimingCallback(Callback):
             raise TimingError(f"enable takes true or false, got {enable!r}")
         self.enable = enable
         self._running: Any = None
+        self._owner: weakref.ReferenceType[Any] | None = None  # the Trainer whose run it is
+        self._process = 0  # where it began
         self._part = Part(self.part, strict=False)
         self._state_key: str | None = None
         for hook in _HOOKS_OF_A_BATCH:
@@ -87,14 +91,24 @@ class TimingCallback(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
-        if self.enable and self._running is None:
+        if not self.enable:
+            return
+        if self._running is None:
             with undisturbed():  # what is begun by half, or not known to be begun, nobody would end
                 self._begin(trainer, pl_module, stage)
+        elif not self._is_of(trainer):
+            warn_that_off(self.part, "another Trainer, whose run is not over, has the same callback")
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._part = Part(self.part, strict=self.strict, turn_off=self.turn_off)
+        self._owner, self._process = weakref.ref(trainer), os.getpid()
         with self._part:
             self._running = self.begin(trainer, pl_module, stage)
+
+    def _is_of(self, trainer: Any) -> bool:
+        """Whether it takes part in a run of this Trainer: not in one inside another's, nor in a forked child."""
+        is_owner = self._owner is not None and self._owner() is trainer
+        return self._running is not None and is_owner and self._process == os.getpid()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Ends as completed."""
@@ -102,20 +116,22 @@ class TimingCallback(Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Ends as interrupted (Ctrl-C, a signal, `sys.exit`) or failed; Lightning calls no other hook then."""
+        if not self._is_of(trainer):
+            return
         stopped_by_user = isinstance(exception, (KeyboardInterrupt, SystemExit, GeneratorExit))
         interrupted = stopped_by_user or type(exception).__name__ == "SIGTERMException"
         self._part.strict = False  # in `debug` too, the exception that is on its way stays the one that is seen
         self._finish(trainer, "interrupted" if interrupted else "failed")
 
     def _finish(self, trainer: Any, status: Status) -> None:
-        with undisturbed():  # else Ctrl-C would keep the summary from being written
-            self._end(trainer, status)
+        if self._is_of(trainer):
+            with undisturbed():  # else Ctrl-C would keep the summary from being written
+                self._end(trainer, status)
 
     def _end(self, trainer: Any, status: Status) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            with self._part:
-                self.end(trainer, running, status)
+        running, self._running, self._owner = self._running, None, None
+        with self._part:
+            self.end(trainer, running, status)
 
     @property
     def state_key(self) -> str:
@@ -137,7 +153,7 @@ class TimingCallback(Callback):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: the settings, and nothing of a run."""
         kept = {name: value for name, value in vars(self).items() if name not in _OF_A_RUN}
-        return kept | {"_running": None, "_part": Part(self.part, strict=False)}
+        return kept | {"_running": None, "_owner": None, "_part": Part(self.part, strict=False)}
 
 
 def is_timing_callback(callback: object) -> bool:

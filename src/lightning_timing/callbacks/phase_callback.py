@@ -46,7 +46,7 @@ class PhaseCallback(TimingCallback):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Ends as completed, once the hooks of others and the loggers are through, which may raise yet."""
         finish = partial(self._finish, trainer, "completed")
-        if self._running is not None and not call_last(trainer, finish):
+        if self._is_of(trainer) and not call_last(trainer, finish):
             finish()
 
     def _skip(self, *hooks: str) -> None:
@@ -93,7 +93,7 @@ class PhaseCallback(TimingCallback):
             if session.is_installed(trainer):
                 label = IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
                 session.trail.note_batch(label, session.machine.batch_started)
-            elif not session.is_deaf:
+            elif not session.is_deaf and self._is_of(trainer):
                 session.is_deaf = True
                 other = type(trainer.profiler).__name__
                 warn_that_off(self.part, f"{other} has taken the place of the Trainer's profiler in mid-run")
@@ -103,7 +103,7 @@ class PhaseCallback(TimingCallback):
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Tells the optimizers of manual optimization apart."""
         session = self._session
-        if session is not None and len(trainer.optimizers) > 1:
+        if session is not None and len(trainer.optimizers) > 1 and session.is_installed(trainer):
             index = next((i for i, known in enumerate(trainer.optimizers) if known is optimizer), None)
             if index is not None:
                 session.note_step_of(index)
