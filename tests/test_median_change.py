@@ -16,6 +16,8 @@ from lightning_timing.median_change import (
     NO_DIFFERENCE,
     SLOWER,
     MedianChange,
+    _long_run_variance,
+    _reach_in_quantiles,
     median_change,
     student_t,
 )
@@ -210,6 +212,25 @@ def test_the_other_way_round_is_the_inverse(before: list[FloatArray], after: lis
 @given(before=SIDES, after=SIDES)
 def test_the_same_times_give_the_same_result(before: list[FloatArray], after: list[FloatArray]) -> None:
     assert median_change(before, after) == median_change(before, after)
+
+
+@pytest.mark.parametrize(("n", "cosines"), [(8, 4), (9, 4), (301, 9)])
+def test_the_long_run_variance_is_the_mean_square_of_the_projections_on_the_slowest_cosines(
+    n: int, cosines: int
+) -> None:
+    signs = np.random.default_rng(n).choice([-0.5, 0.0, 0.5], n)
+    moments = np.arange(n) + 0.5
+    projections = [signs @ np.cos(np.pi * k * moments / n) for k in range(1, cosines + 1)]
+
+    assert _long_run_variance(signs, cosines) == pytest.approx(2 / n * np.mean(np.square(projections)))
+
+
+@pytest.mark.parametrize(("n", "t"), [(10, 2.7764), (88, 2.7764), (300, 2.2622), (10_000, 1.9858)])
+def test_the_reach_is_at_least_that_of_independent_times_at_the_t_of_the_cosines(n: int, t: float) -> None:
+    """Of 4 cosines or, from about 100 times on, a fifth of the number of times to the power of 2/3."""
+    alternating = np.resize([-0.5, 0.5], n)
+
+    assert _reach_in_quantiles(alternating) == pytest.approx(t * math.sqrt(0.25 / n), rel=1e-3)
 
 
 @pytest.mark.parametrize(
