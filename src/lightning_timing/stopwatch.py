@@ -133,8 +133,8 @@ class Stopwatch:
             self._last, self.recorder = recorder, None
             # A callback's would keep its Trainer alive, and the module's weights with it.
             self._print = print
-            self._part = Part(_NAME, strict=self._part.strict)
-            self._printing = Part(_NAME_OF_PRINTING, strict=self._printing.strict)
+            self._part = _detached(self._part, _NAME)
+            self._printing = _detached(self._printing, _NAME_OF_PRINTING)
 
     def disable(self) -> None:
         """Turns every method into a no-op again. The figures stay readable until the next `enable` or `reset`."""
@@ -298,6 +298,13 @@ class Stopwatch:
             with self._part:
                 figures = recorder.figures()
         return figures
+
+
+def _detached(part: Part, name: str) -> Part:
+    """A part that says no more and no less than the given one did, and refers to nothing."""
+    detached = Part(name, strict=part.strict)
+    detached.is_off = part.is_off
+    return detached
 
 
 STOPWATCH: Final = Stopwatch()
