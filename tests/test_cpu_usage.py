@@ -211,6 +211,30 @@ def test_started_again_it_takes_a_new_baseline() -> None:
     assert bench.meter.result().process_tree_percent == pytest.approx(200.0)
 
 
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_sampler_whose_start_was_interrupted_is_not_waited_for(
+    is_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        if is_running:
+            start(thread)
+            started.append(thread)
+        raise KeyboardInterrupt
+
+    meter = Bench().meter
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            meter.start()
+    meter.stop()
+    for thread in started:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_in_a_forked_child_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = SignallingReader()
     meter = CpuUsageMeter("iteration", reader=reader, allowed=lambda: 1.0)

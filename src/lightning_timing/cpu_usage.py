@@ -143,10 +143,15 @@ class CpuUsageMeter:
         self._children.restart()
         self._machine.restart()
         self._stopping = threading.Event()
-        self._sampler = threading.Thread(
+        sampler = threading.Thread(
             target=self._keep_sampling, args=(self._stopping,), name="lightning_timing-cpu-usage", daemon=True
         )
-        self._sampler.start()
+        try:
+            sampler.start()
+        except BaseException:
+            self._stopping.set()  # Ctrl-C may come when it runs already
+            raise
+        self._sampler = sampler  # not before: one that was never started cannot be waited for
 
     def stop(self) -> None:
         """Ends sampling with a last reading, which takes some milliseconds. Does nothing if it is not running."""
