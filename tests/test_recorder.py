@@ -9,7 +9,7 @@ import pytest
 from known_cost import FakeClock
 from simulated_device import SimulatedClock, SimulatedDevice
 
-from lightning_timing import Stopwatch
+from lightning_timing import MisuseError, Stopwatch
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.device_timer import DeviceTimer
@@ -261,6 +261,25 @@ def test_a_stretch_of_iterations_is_metered_as_one_once_they_are_warm(
     recorder.release()
 
     assert metered == [("begin", 2 * NS), ("end", 4 * NS), ("begin", 1000 + 4 * NS), ("end", 1000 + 5 * NS)]
+
+
+def test_a_first_wait_is_counted_with_the_first_iteration_even_in_warm_up(clock: FakeClock) -> None:
+    recorder = new_recorder(clock, num_warmup_iters=1)
+    recorder.begin_first_data_wait()
+    clock.advance(8)
+    recorder.end_first_data_wait()
+    assert not go_through_one(recorder, clock)
+
+    waited = recorder.figures().stages["train"].measurements[FIRST_DATA_WAIT]
+    assert (waited.count, waited.total_s) == (1, 8e-9)
+
+
+def test_the_cpu_usage_of_a_phase_is_refused_with_what_can_be_had(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    with pytest.raises(MisuseError, match=r"'forward' is a phase.*choose 'iteration' or a measurement of yours"):
+        recorder.choose_cpu_usage("forward")
+
+    assert recorder.figures().cpu_usage is None
 
 
 def test_a_first_wait_that_no_iteration_followed_is_counted_when_the_run_ends(clock: FakeClock) -> None:
