@@ -10,6 +10,50 @@ from typing import Any
 from lightning_timing.parts import Part
 
 
+class _Watched:
+    """Stands in for a method in its instance, and tells of its calls.
+
+    A copy of the instance, or what is unpickled, gets its own method: the run is not copied with it.
+
+    Args:
+        instance: The instance.
+        method: The method's name.
+        watch: Whom to tell.
+
+    Attributes:
+        before: What the instance itself had under that name; None: the method is its class's.
+    """
+
+    def __init__(self, instance: Any, method: str, watch: MethodWatch) -> None:
+        original: Callable[..., Any] = getattr(instance, method)
+        functools.update_wrapper(self, original)  # first, as it takes all attributes of one of these along
+        self._original = original
+        self._instance, self._method = instance, method
+        self._watch = watch
+        self.before = vars(instance).get(method) if hasattr(instance, "__dict__") else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        watch = self._watch
+        if get_ident() != watch.thread:  # beside the loop, and so no part of it
+            return self._original(*args, **kwargs)
+        with watch.part:
+            watch.began()
+        try:
+            return self._original(*args, **kwargs)
+        finally:
+            with watch.part:
+                watch.ended()
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        if self.before is None and hasattr(type(self._instance), self._method):
+            return getattr, (self._instance, self._method)
+        return _itself, (self._original,)
+
+
+def _itself(original: Any) -> Any:
+    return original
+
+
 class MethodWatch:
     """Wraps methods on their instances until closed.
 
@@ -24,44 +68,30 @@ class MethodWatch:
     def __init__(
         self, methods: Iterable[tuple[Any, str]], began: Callable[[], None], ended: Callable[[], None], part: Part
     ) -> None:
-        self._wrapped: list[tuple[Any, str, Callable[..., Any], Callable[..., Any] | None]] = []
-        self._began, self._ended = began, ended
-        self._part = part
-        self._thread = get_ident()
+        self.began, self.ended = began, ended
+        self.part = part
+        self.thread = get_ident()
+        self._wrapped: list[tuple[Any, str, _Watched]] = []
         for instance, method in methods:
             self._wrap(instance, method)
 
     def _wrap(self, instance: Any, method: str) -> None:
-        original = getattr(instance, method, None)
-        if not callable(original):
+        if not callable(getattr(instance, method, None)):
             return
-
-        @functools.wraps(original)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() != self._thread:  # beside the loop, and so no part of it
-                return original(*args, **kwargs)
-            with self._part:
-                self._began()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                with self._part:
-                    self._ended()
-
-        before = vars(instance).get(method) if hasattr(instance, "__dict__") else None
+        watched = _Watched(instance, method, self)
         try:
             setattr(instance, method, watched)
         except AttributeError:
             return
-        self._wrapped.append((instance, method, watched, before))
+        self._wrapped.append((instance, method, watched))
 
     def close(self) -> None:
         """Puts the instances' own methods back, unless somebody else has replaced them since."""
-        for instance, method, watched, before in reversed(self._wrapped):
+        for instance, method, watched in reversed(self._wrapped):
             if vars(instance).get(method) is not watched:
                 continue
-            if before is None:
+            if watched.before is None:
                 delattr(instance, method)
             else:
-                setattr(instance, method, before)
+                setattr(instance, method, watched.before)
         self._wrapped.clear()

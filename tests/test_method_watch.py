@@ -1,0 +1,154 @@
+"""Whose methods are watched notices nothing of it, and no copy of it is watched."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lightning_timing.callbacks.method_watch import MethodWatch
+from lightning_timing.parts import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Logger:
+    """One whose calls can be told apart."""
+
+    def __init__(self) -> None:
+        self.logged: list[int] = []
+
+    def log(self, value: int, *, twice: bool = False) -> str:
+        """Logs."""
+        self.logged += [value] * (1 + twice)
+        return "logged"
+
+
+class Delegating:
+    """Has the methods of another one."""
+
+    def __init__(self, logger: Logger) -> None:
+        self.logger = logger
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "logger":  # as it is in a copy that has no attributes yet
+            raise AttributeError(name)
+        return getattr(self.logger, name)
+
+
+class Heard:
+    """Counts what it is told."""
+
+    def __init__(self) -> None:
+        self.began = self.ended = 0
+
+    def watch(self, instance: Any, method: str = "log") -> MethodWatch:
+        return MethodWatch([(instance, method)], self.begin, self.end, Part("a watch", strict=True))
+
+    def begin(self) -> None:
+        self.began += 1
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def pickled(original: Any) -> Any:
+    return pickle.loads(pickle.dumps(original))  # noqa: S301  # its own
+
+
+copied_anyhow = pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
+
+
+def test_calls_go_through_and_are_told_until_it_is_closed() -> None:
+    logger, heard = Logger(), Heard()
+    watch = heard.watch(logger)
+    assert logger.log(1, twice=True) == "logged"
+    assert (heard.began, heard.ended) == (1, 1)
+    assert (logger.log.__name__, logger.log.__doc__) == ("log", "Logs.")
+    assert list(inspect.signature(logger.log).parameters) == ["value", "twice"]
+
+    watch.close()
+    logger.log(2)
+    assert (heard.began, heard.ended) == (1, 1)
+    assert logger.logged == [1, 1, 2]
+    assert list(vars(logger)) == ["logged"]
+
+
+def test_a_call_that_raises_is_told_to_have_ended() -> None:
+    logger, heard = Logger(), Heard()
+    watch = heard.watch(logger)
+    with pytest.raises(TypeError):
+        logger.log()
+    watch.close()
+
+    assert (heard.began, heard.ended) == (1, 1)
+
+
+@copied_anyhow
+def test_a_copy_has_its_own_method(copied: Callable[[Any], Any]) -> None:
+    logger, heard = Logger(), Heard()
+    watch = heard.watch(logger)
+    second = copied(copied(logger))
+    second.log(1)
+    logger.log(2)
+    watch.close()
+
+    assert (logger.logged, second.logged) == ([2], [1])
+    assert heard.began == 1
+
+
+@copied_anyhow
+def test_the_copied_method_alone_is_that_of_a_copy(copied: Callable[[Any], Any]) -> None:
+    logger, heard = Logger(), Heard()
+    watch = heard.watch(logger)
+    copied(logger.log)(1)
+    watch.close()
+
+    assert logger.logged == []
+    assert heard.began == 0
+
+
+@copied_anyhow
+def test_a_copy_of_one_that_has_the_methods_of_another(copied: Callable[[Any], Any]) -> None:
+    logger, heard = Delegating(Logger()), Heard()
+    watch = heard.watch(logger)
+    second = copied(logger)
+    second.log(1)
+    watch.close()
+
+    assert (logger.logged, second.logged) == ([], [1])
+    assert heard.began == 0
+
+
+@copied_anyhow
+def test_watched_twice(copied: Callable[[Any], Any]) -> None:
+    logger, inner, outer = Logger(), Heard(), Heard()
+    first, second = inner.watch(logger), outer.watch(logger)
+    other = copied(logger)
+    other.log(1)
+    logger.log(2)
+    second.close()
+    logger.log(3)
+    first.close()
+    logger.log(4)
+
+    assert (inner.began, outer.began) == (2, 1)
+    assert (logger.logged, other.logged) == ([2, 3, 4], [1])
+
+
+def test_what_somebody_else_put_in_its_place_stays() -> None:
+    logger, heard = Logger(), Heard()
+    watch = heard.watch(logger)
+    logger.log = len
+    watch.close()
+    assert logger.log is len
+
+    watch = heard.watch(logger)
+    assert logger.log("four") == 4
+    watch.close()
+    assert logger.log is len
+    assert heard.began == 1
