@@ -263,6 +263,50 @@ def test_a_stretch_of_iterations_is_metered_as_one_once_they_are_warm(
     assert metered == [("begin", 2 * NS), ("end", 4 * NS), ("begin", 1000 + 4 * NS), ("end", 1000 + 5 * NS)]
 
 
+def test_the_cpu_usage_of_an_iteration_that_compiled_is_forgotten(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = [0]
+    monkeypatch.setattr("lightning_timing.recorder.compilations_so_far", lambda: compiled[0])
+    metered: list[tuple[str, int]] = []
+    for what in ("begin", "end", "drop"):
+        monkeypatch.setattr(CpuUsageMeter, what, lambda _, what=what: metered.append((what, clock.now_ns)))
+    clock.now_ns = 0
+    recorder = new_recorder(clock)
+    recorder.choose_cpu_usage(ITERATION)
+    compiled[0] = 1
+    assert [go_through_one(recorder, clock) for _ in range(3)] == [False, True, True]
+    recorder.rest()
+    recorder.release()
+
+    assert metered == [("begin", 0), ("drop", NS), ("begin", NS), ("end", 3 * NS)]
+
+
+@pytest.mark.parametrize("num_warmup_iters", [0, 1, 2])
+def test_no_cpu_usage_of_the_user_s_measurements_is_metered_in_warm_up(
+    num_warmup_iters: int, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[str, int]] = []
+    monkeypatch.setattr(CpuUsageMeter, "begin", lambda _: begun.append(now))
+    recorder = new_recorder(clock, num_warmup_iters)
+    Stopwatch().attach(recorder)
+    recorder.choose_cpu_usage("mine")
+    for segment in ("first", "second"):
+        if segment == "second":
+            recorder.restart_warmup()
+        for iteration in range(4):
+            now = segment, iteration
+            recorder.begin_iteration()
+            Stopwatch().start_meas("mine")
+            Stopwatch().end_meas("mine")
+            recorder.close_iteration()
+            recorder.count_iteration(IterationLabel())
+    Stopwatch().disable()
+
+    measured = range(num_warmup_iters, 4)
+    assert begun == [(segment, iteration) for segment in ("first", "second") for iteration in measured]
+
+
 def test_a_first_wait_is_counted_with_the_first_iteration_even_in_warm_up(clock: FakeClock) -> None:
     recorder = new_recorder(clock, num_warmup_iters=1)
     recorder.begin_first_data_wait()
