@@ -164,10 +164,22 @@ def test_with_too_many_edges_no_patience_helps() -> None:
     follower = Follower(can_wait=1000)
     trail = trail_of(follower)
     turn(trail, follower, 0)
-    note_at(trail, follower, *range(MAX_EDGES))
+    trail.edges.extend((follower.telling(f"at {moment}"), moment) for moment in range(MAX_EDGES))
     turn(trail, follower, 1)
 
     assert trail.edges == []
+
+
+def test_a_batch_without_an_end_has_too_many_edges_as_well() -> None:
+    follower = Follower(can_wait=1000)
+    trail = trail_of(follower)
+    turn(trail, follower, 0)
+    for moment in range(3 * MAX_EDGES):
+        note_at(trail, follower, moment)
+        assert len(trail.edges) < MAX_EDGES
+    trail.catch_up()
+
+    assert follower.told[2:] == [(f"at {moment}", moment) for moment in range(3 * MAX_EDGES)]
 
 
 def test_whoever_asks_has_it_caught_up_at_the_next_turn_too() -> None:

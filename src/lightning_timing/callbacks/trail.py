@@ -131,8 +131,9 @@ class Trail:
         if self.follower is None:
             handle()
             return
-        self.edges.append((handle, self.clock()))
-        if self._is_hurried:
+        edges = self.edges
+        edges.append((handle, self.clock()))
+        if self._is_hurried or len(edges) >= MAX_EDGES:
             self.catch_up()
 
     def note_batch(self, label: IterationLabel, started: Callable[[IterationLabel], object]) -> None:
