@@ -99,6 +99,42 @@ def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: 
     assert not new_recorder(clock, device_timer=timer).may_follow_late
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda recorder: recorder.work_off(),
+        lambda recorder: recorder.figures(),
+        lambda recorder: recorder.measured_ns,
+        lambda recorder: recorder.intervals_measured,
+        lambda recorder: recorder.add("the user's"),
+    ],
+)
+def test_whoever_asks_has_it_told_of_all_so_far(ask: Callable[[Recorder], object], clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    times: list[int] = []
+    recorder.follow_late(lambda: times.append(clock.now_ns), lambda: False)
+    go_through_one(recorder, clock)
+    assert times == []
+    ask(recorder)
+
+    assert times == [clock.now_ns]
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_what_waits_is_handed_on_by_another_thread_if_the_measuring_one_is_stuck(
+    is_stuck: bool, clock: FakeClock
+) -> None:
+    recorder = new_recorder(clock)
+    handed: list[MeasuredIteration] = []
+    go_through_one(recorder, clock)
+    recorder.hand_on_to(handed.append)
+    recorder.follow_late(lambda: None, lambda: is_stuck)
+    go_through_one(recorder, clock)
+    recorder.keep_up()
+
+    assert len(handed) == is_stuck
+
+
 # ---- what it counts and hands on ----
 
 
