@@ -264,7 +264,7 @@ LATE_FAILURES = [
     Failure("callbacks.phase_machine:PhaseMachine.transferred", FOLLOWING),
     Failure("ledger:Ledger.leave", STOPWATCH, first=9),
     Failure("recorder:Recorder.count_iteration", STOPWATCH),
-    Failure("recorder:Recorder.patience", FOLLOWING),
+    Failure("late_recorder:LateRecorder.patience", FOLLOWING),
     Failure("stage_record:StageRecord.take", STOPWATCH),
     Failure("closed_iterations:ClosedIterations.add", STOPWATCH),
 ]

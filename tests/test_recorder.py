@@ -13,8 +13,8 @@ from lightning_timing import MisuseError, Stopwatch
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.device_timer import DeviceTimer
+from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION
-from lightning_timing.recorder import Recorder
 from lightning_timing.recording import IterationLabel, MeasuredIteration, RecorderSettings
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def new_recorder(clock: FakeClock, num_warmup_iters: int = 0, **options: Any) -> Recorder:
-    return Recorder(RecorderSettings(num_warmup_iters=num_warmup_iters), clock, phases_are_taken=True, **options)
+def new_recorder(clock: FakeClock, num_warmup_iters: int = 0, **options: Any) -> LateRecorder:
+    return LateRecorder(RecorderSettings(num_warmup_iters=num_warmup_iters), clock, phases_are_taken=True, **options)
 
 
-def go_through_one(recorder: Recorder, clock: FakeClock, at_last: bool = False) -> bool:
+def go_through_one(recorder: LateRecorder, clock: FakeClock, at_last: bool = False) -> bool:
     """An iteration; returns whether it counts."""
     recorder.begin_iteration()
     recorder.enter("forward")
@@ -43,7 +43,7 @@ def go_through_one(recorder: Recorder, clock: FakeClock, at_last: bool = False) 
     return recorder.count_iteration(IterationLabel())
 
 
-def tell_of_one(recorder: Recorder, clock: FakeClock) -> None:
+def tell_of_one(recorder: LateRecorder, clock: FakeClock) -> None:
     """The same, told of in one."""
     forward = recorder.stage.phases["forward"]
     begin = clock.now_ns
@@ -109,7 +109,7 @@ def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: 
         lambda recorder: recorder.add("the user's"),
     ],
 )
-def test_whoever_asks_has_it_told_of_all_so_far(ask: Callable[[Recorder], object], clock: FakeClock) -> None:
+def test_whoever_asks_has_it_told_of_all_so_far(ask: Callable[[LateRecorder], object], clock: FakeClock) -> None:
     recorder = new_recorder(clock)
     times: list[int] = []
     recorder.follow_late(lambda: times.append(clock.now_ns), lambda: False)
@@ -191,7 +191,7 @@ def test_device_times_of_iterations_that_do_not_count_are_left_out() -> None:
     clock = SimulatedClock()
     device = SimulatedDevice(clock)
     timer: DeviceTimer[Any] = DeviceTimer(device, clock=clock)
-    recorder = Recorder(RecorderSettings(num_warmup_iters=1), clock, phases_are_taken=True, device_timer=timer)
+    recorder = LateRecorder(RecorderSettings(num_warmup_iters=1), clock, phases_are_taken=True, device_timer=timer)
 
     def begin_with_kernel(ms: float) -> None:
         recorder.begin_iteration()

@@ -13,7 +13,7 @@ from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.device_timer import DeviceTimer
-from lightning_timing.ledger import Ledger, Sample
+from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown
@@ -82,7 +82,6 @@ class Recorder:
         self._keep_intervals = keep_intervals
         self._syncs = before_reading is not None
         self.catch_up: Callable[[], None] = _nothing
-        self._catch_up_if_stuck: Callable[[], bool] = bool
         self._stages: dict[str, StageRecord] = {}
         self.stage = self._stages[TRAIN] = self._new_stage(TRAIN)
         self.measurements: Measurements = self.stage.measurements
@@ -176,47 +175,8 @@ class Recorder:
         self._report_every, self._on_report_due = iterations, on_due
 
     @property
-    def may_follow_late(self) -> bool:
-        """Whether it can be told of phases later than they are, which it cannot where the device is asked at each."""
-        return self._deferred is None and not self._syncs
-
-    def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
-        """Has it told of phases late from now on.
-
-        Args:
-            catch_up: Has it told of all so far. It is called where those matter.
-            catch_up_if_stuck: The same on another thread, if the one that measures does not get on. Says if it did.
-        """
-        self.catch_up = self.user.catch_up = catch_up
-        self._catch_up_if_stuck = catch_up_if_stuck
-
-    def keep_up(self) -> None:
-        """Hands on what waits if the thread that measures is stuck: for another thread to call now and then.
-
-        So a run that hangs and is then killed leaves all that it measured.
-        """
-        if self._catch_up_if_stuck():
-            self._closed.work_off(wait=False)
-        else:
-            self._closed.work_off_if_stuck()
-
-    def read_moments_by(self, read: Clock) -> None:
-        """Has it read the moments of phases otherwise: by its own clock, or by one that shows when they were."""
-        self._ledger.read = self._outside.ledger.read = read
-
-    def patience(self) -> int:
-        """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
-        if not self.can_be_told_in_one:
-            return 0
-        room = self._closed.room
-        if self._on_report_due is None:
-            return room - 1
-        return min(room, self._report_every - self.stage.iterations % self._report_every) - 1
-
-    @property
-    def is_in_iteration(self) -> bool:
-        """Whether an iteration is open."""
-        return self._ledger.is_open
+    def _keeps_intervals(self) -> bool:
+        return self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
 
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
@@ -225,31 +185,11 @@ class Recorder:
             self._take_users_outside(stage)
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
-        ledger.begin(self._keep_intervals and stage.iterations < INTERVALS_KEPT_ITERATIONS)
+        ledger.begin(self._keeps_intervals)
         self.enter, self.leave = self._inside_edges
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
             self._closed_at = None
-
-    @property
-    def can_be_told_in_one(self) -> bool:
-        """Whether it can be told of a whole iteration in one, as nothing but its phases matters."""
-        stage = self.stage
-        return bool(stage.iterations) and not self.measurements and not self.cpu.is_due(stage.stage)
-
-    def take_iteration(self, label: IterationLabel, begin_ns: int, end_ns: int, samples: list[Sample]) -> None:
-        """Opens, closes and counts an iteration, of which all is known.
-
-        Args:
-            label: What it is known by.
-            begin_ns: When it began, on the clock.
-            end_ns: When it ended.
-            samples: Those of its phases, none of which was open before or after.
-        """
-        kept = self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
-        self._ledger.fill(begin_ns, end_ns, samples, kept)
-        self._closed_at = end_ns
-        self.count_iteration(label)
 
     def close_iteration(self, at_last: bool = False) -> None:
         """Closes the iteration as of now, or (`at_last`) as of the last phase's end."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lightning_timing.callbacks.followers import Followers
 from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement
-from lightning_timing.recorder import Recorder
 from lightning_timing.recording import IterationLabel
 from lightning_timing.stage_record import StageRecord
 
@@ -82,7 +82,7 @@ class _Scribe:
         is_odd: Whether something was told that belongs to no whole iteration.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: LateRecorder) -> None:
         self.edge = 0
         self.is_odd = False
         self._recorder = recorder
@@ -169,7 +169,7 @@ class Routines:
         labels: Of the batches whose edges were noted and not handled yet.
     """
 
-    def __init__(self, machine: PhaseMachine, followers: Followers, recorder: Recorder) -> None:
+    def __init__(self, machine: PhaseMachine, followers: Followers, recorder: LateRecorder) -> None:
         self.labels: deque[IterationLabel] = deque()
         self._machine = machine
         self._followers = followers

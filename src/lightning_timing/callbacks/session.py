@@ -16,9 +16,9 @@ from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.callbacks.trail import Trail
+from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
-from lightning_timing.recorder import Recorder
 
 _FIRST_STAGES: Final = {"fit": TRAIN, "validate": VALIDATE, "test": TEST, "predict": PREDICT}
 
@@ -83,7 +83,7 @@ class Session:
         """Only one who follows alone may be, and not where a failure is to be raised at its place."""
         followers = self.followers.inward
         alone = followers[0] if len(followers) == 1 and self._can_be_late and not self.part.strict else None
-        late = alone if isinstance(alone, Recorder) and alone.may_follow_late else None
+        late = alone if isinstance(alone, LateRecorder) and alone.may_follow_late else None
         if late is not self.trail.follower:
             self.trail.lead(late, None if late is None else Routines(self.machine, self.followers, late))
             self._tap.forget_boundaries()

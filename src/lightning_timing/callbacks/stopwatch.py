@@ -20,11 +20,11 @@ from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
+from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.overhead import overhead_of
 from lightning_timing.parts import Part, warn_that_off
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
-from lightning_timing.recorder import Recorder
 from lightning_timing.recording import MeasuredIteration, RecorderSettings, is_whole_number
 from lightning_timing.stopwatch import STOPWATCH, Stopwatch
 
@@ -39,7 +39,7 @@ class _Run(NamedTuple):
     """
 
     trainer: weakref.ReferenceType[Any]
-    recorder: Recorder
+    recorder: LateRecorder
     files: RunFiles
 
 
@@ -57,7 +57,7 @@ class _Running(NamedTuple):
     """
 
     session: Session
-    recorder: Recorder
+    recorder: LateRecorder
     files: RunFiles
     metrics: MetricsLog | None
     logging: Part
@@ -241,11 +241,11 @@ class StopwatchCallback(PhaseCallback):
                 taken.add(_free_name(callback.folder, taken))
         return _free_name(self.folder, taken)
 
-    def _new_recorder(self, root_device: Any) -> Recorder:
+    def _new_recorder(self, root_device: Any) -> LateRecorder:
         device = torch_device(root_device)
         synced = device is not None and (self.do_cuda_sync or self.device_time == "sync")
         evented = device is not None and not synced and self.device_time != "off"
-        return Recorder(
+        return LateRecorder(
             RecorderSettings(num_warmup_iters=self.num_warmup_iters, on_misuse=self.on_misuse),
             self._clock,
             phases_are_taken=True,
@@ -263,7 +263,7 @@ class StopwatchCallback(PhaseCallback):
                 running.metrics.log_if_due(trainer, pl_module)
 
 
-def _keep_up(recorder: Recorder, part: Part) -> None:
+def _keep_up(recorder: LateRecorder, part: Part) -> None:
     try:
         recorder.keep_up()
     except Exception as error:  # noqa: BLE001  # on a thread of ours there is nobody to raise it to
