@@ -409,13 +409,15 @@ def test_figures_stay_readable_after_disable_and_are_gone_after_reset(
 
 @pytest.mark.parametrize("switch_off", [Stopwatch.disable, Stopwatch.reset])
 def test_switched_off_it_leaves_nothing_running(stopwatch: Stopwatch, switch_off: Callable[[Stopwatch], None]) -> None:
-    def samplers() -> int:
-        return sum("cpu-usage" in thread.name for thread in threading.enumerate())
+    before = set(threading.enumerate())
+
+    def samplers() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread not in before]
 
     stopwatch.set_cpu_usage_meas_name("a")
-    assert samplers() == 1
+    assert samplers() == ["lightning_timing-cpu-usage"]
     switch_off(stopwatch)
-    assert samplers() == 0
+    assert samplers() == []
 
 
 @pytest.mark.parametrize(("do_cuda_sync", "took_ms"), [(False, 10), (True, 11)])

@@ -11,7 +11,7 @@ from lightning_timing.recording import IterationLabel
 
 
 class LateRecorder(Recorder):
-    """As `Recorder`, but that whoever tells it says how it reads moments, and is asked to let it catch up if need be."""
+    """As `Recorder`; but whoever tells it says how it reads moments, and is asked to let it catch up if need be."""
 
     _catch_up_if_stuck: Callable[[], bool] = bool  # there is nothing to catch up with
 

@@ -257,7 +257,9 @@ class StopwatchCallback(PhaseCallback):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Logs the phases, if that was asked for and it is time."""
         running: _Running | None = self._running
-        if running is not None and running.metrics is not None and not running.logging.is_off:
+        if running is None or running.metrics is None or not self._is_of(trainer):
+            return
+        if not running.logging.is_off:
             with running.logging:
                 running.recorder.work_off()
                 running.metrics.log_if_due(trainer, pl_module)
