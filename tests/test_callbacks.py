@@ -14,7 +14,8 @@ from known_cost_model import quiet_trainer
 from ledger_records import lightning, lines, rows, stopwatch, summary
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.profilers import SimpleProfiler
-from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
+from whole_suite import FakeRuntime
 
 from lightning_timing import (
     CUDAProfilerCallback,
@@ -408,3 +409,14 @@ def test_cpu_usage_of_what_is_never_measured_is_said_to_be_unknown(tmp_path: Pat
     callbacks = [StopwatchCallback(cpu_usage_meas_name="typo", num_warmup_iters=0)]
     with pytest.warns(UserWarning, match="the CPU usage of 'typo' is unknown: nothing of that name was measured"):
         fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=callbacks)
+
+
+def test_each_batch_has_its_own_row_once_a_capture_window_is_closed(tmp_path: Path) -> None:
+    """The window's callback goes on to say which batch it is, though only the Stopwatch follows then, and late."""
+    pl, clock = lightning(), FakeClock()
+    window = CUDAProfilerCallback(start_step=3, num_steps=2, runtime=FakeRuntime())
+    module = tiny_module(pl, training_step=step_costing(clock, MS))
+    fit_tiny(pl, tmp_path, module, tiny_loader(40), callbacks=[stopwatch(clock), window])
+
+    assert [(row["batch_idx"], row["global_step"]) for row in rows(tmp_path)] == [(i, i) for i in range(40)]
+    assert [row["start_ns"] for row in rows(tmp_path)] == sorted({row["start_ns"] for row in rows(tmp_path)})

@@ -413,6 +413,7 @@ def test_what_is_handed_on_at_the_end_is_bookkeeping_too(clock: FakeClock) -> No
 
 
 def test_a_failure_to_hand_on_leaves_nothing_running(clock: FakeClock) -> None:
+    before = set(threading.enumerate())
     recorder = new_recorder(clock)
     recorder.choose_cpu_usage(ITERATION)
     for _ in range(2):
@@ -421,4 +422,4 @@ def test_a_failure_to_hand_on_leaves_nothing_running(clock: FakeClock) -> None:
     with pytest.raises(ZeroDivisionError):
         recorder.release()
 
-    assert not [thread for thread in threading.enumerate() if "cpu-usage" in thread.name]
+    assert not set(threading.enumerate()) - before

@@ -91,7 +91,7 @@ def test_whoever_has_the_list_of_edges_may_add_to_it_for_ever() -> None:
     trail = trail_of(follower)
     append = trail.edges.append
     for moment in (1, 2):
-        append((follower.telling("edge"), moment))
+        append((follower.telling("edge"), moment, None))
         follower.catch_up()
 
     assert follower.told == [("edge", 1), ("edge", 2)]
@@ -213,7 +213,7 @@ def test_what_cannot_wait_comes_after_what_was_noted_and_as_of_its_own_moment() 
     follower = Follower(can_wait=1000)
     trail = trail_of(follower)
     note_at(trail, follower, 10)
-    trail.edges.append((follower.telling("slow", cost_ns=5), 20))
+    trail.edges.append((follower.telling("slow", cost_ns=5), 20, None))
     follower.clock.now_ns = 30
     trail.at_once(follower.telling("at once", cost_ns=2))()
 
@@ -328,7 +328,7 @@ def test_what_ended_while_nobody_was_told_late_is_nobody_s() -> None:
     follower, other = Follower(), Follower()
     trail = trail_of(follower)
     trail.lead(None)
-    trail.edges.append((follower.telling("too late"), 10))
+    trail.edges.append((follower.telling("too late"), 10, None))
     trail.lead(other)
     trail.catch_up()
 
@@ -372,7 +372,7 @@ class Whole:
     """Handles whole iterations an edge at a time."""
 
     def handle(self, edges: list[Any], moment: list[int]) -> None:
-        for handle, moment[0] in edges:
+        for handle, moment[0], _ in edges:
             handle()
 
 

@@ -76,7 +76,7 @@ class Noted:
 
     def __enter__(self) -> None:
         try:
-            self._note((self._begin, self._clock()))
+            self._note((self._begin, self._clock(), None))
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure)
 
@@ -84,7 +84,7 @@ class Noted:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._note((self._end if kind is None else self._fail, self._clock()))
+            self._note((self._end if kind is None else self._fail, self._clock(), None))
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure, may_raise=error is None)
 

@@ -92,7 +92,7 @@ class PhaseCallback(TimingCallback):
         try:
             if session.is_installed(trainer):
                 label = IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
-                session.trail.note_batch(label, session.machine.batch_started)
+                session.trail.note(session.machine.batch_started, label)
             elif not session.is_deaf and self._is_of(trainer):
                 session.is_deaf = True
                 other = type(trainer.profiler).__name__

@@ -50,12 +50,14 @@ class Routine(NamedTuple):
     Attributes:
         handles: What handles them, in order.
         stage: The stage to which the measurements belong.
+        label_at: The edge that says which batch it is.
         slots: The intervals of the phases, in the order in which they end.
         skipped: Whether the step returned None.
     """
 
-    handles: tuple[Callable[[], object], ...]
+    handles: tuple[Callable[..., object], ...]
     stage: StageRecord
+    label_at: int
     slots: tuple[Slot, ...]
     skipped: bool
 
@@ -93,11 +95,15 @@ class _Scribe:
         self._paused: dict[Measurement, list[Stretch]] = {}
         self._last = 0
 
-    def routine(self, handles: tuple[Callable[[], object], ...]) -> Routine | None:
+    def routine(
+        self, handles: tuple[Callable[..., object], ...], labels: tuple[IterationLabel | None, ...]
+    ) -> Routine | None:
         """What was learnt; None where it was not one whole iteration."""
         is_whole = self._bounds == [0, len(handles) - 1] and not (self.is_odd or self._open or self._paused)
-        stage = self._recorder.stage
-        return Routine(handles, stage, tuple(self._slots), self._label.skipped) if is_whole else None
+        label_at = next((at for at, label in enumerate(labels) if label is not None), None)
+        if not is_whole or label_at is None:
+            return None
+        return Routine(handles, self._recorder.stage, label_at, tuple(self._slots), self._label.skipped)
 
     def begin_iteration(self) -> None:
         self._bounds.append(self.edge)
@@ -164,21 +170,13 @@ class Routines:
         machine: Handles the edges.
         followers: Who is told of them.
         recorder: The only one.
-
-    Attributes:
-        labels: Of the batches whose edges were noted and not handled yet.
     """
 
     def __init__(self, machine: PhaseMachine, followers: Followers, recorder: LateRecorder) -> None:
-        self.labels: deque[IterationLabel] = deque()
         self._machine = machine
         self._followers = followers
         self._recorder = recorder
         self._known: deque[Routine] = deque(maxlen=_MAX_KNOWN)
-
-    def take_label(self) -> None:
-        """Handles the edge at which a batch hook of ours was called."""
-        self._machine.batch_started(self.labels.popleft())
 
     def handle(self, edges: Sequence[Edge], moment: list[int]) -> None:
         """Handles the edges from the beginning of an iteration to its end.
@@ -189,18 +187,17 @@ class Routines:
         """
         recorder = self._recorder
         if not self._machine.is_at_turn or not recorder.can_be_told_in_one:
-            for handle, moment[0] in edges:
-                handle()
+            for handle, moment[0], label in edges:
+                handle() if label is None else handle(label)
             return
-        handles, moments = zip(*edges, strict=True)
+        handles, moments, labels = zip(*edges, strict=True)
         for routine in self._known:
             if routine.handles == handles and routine.stage is recorder.stage:
-                self._take(routine, moments)
+                self._take(routine, moments, labels[routine.label_at])
                 return
-        self._learn(handles, edges, moment)
+        self._learn(edges, moment)
 
-    def _take(self, routine: Routine, moments: Sequence[int]) -> None:
-        label = self.labels.popleft()
+    def _take(self, routine: Routine, moments: Sequence[int], label: IterationLabel) -> None:
         if routine.skipped:
             label = label._replace(skipped=True)
         try:
@@ -208,12 +205,13 @@ class Routines:
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._followers.failed(self._recorder, error)
 
-    def _learn(self, handles: tuple[Callable[[], object], ...], edges: Sequence[Edge], moment: list[int]) -> None:
+    def _learn(self, edges: Sequence[Edge], moment: list[int]) -> None:
         scribe = _Scribe(self._recorder)
         with self._followers.stand_in(self._recorder, scribe):
-            for scribe.edge, (handle, moment[0]) in enumerate(edges):
-                handle()
-        routine = scribe.routine(handles)
+            for scribe.edge, (handle, moment[0], label) in enumerate(edges):
+                handle() if label is None else handle(label)
+        handles, _, labels = zip(*edges, strict=True)
+        routine = scribe.routine(handles, labels)
         if routine is not None:
             self._known.appendleft(routine)
 

@@ -23,8 +23,8 @@ MAX_WAIT_NS: Final = 1_000_000_000
 MAX_EDGES: Final = 10_000
 """More edges than this do not wait for more."""
 
-Edge = tuple[Callable[[], object], int]
-"""What to call, and the moment that it is about. A plain tuple, for the hot path."""
+Edge = tuple[Callable[..., object], int, IterationLabel | None]
+"""What to call, the moment that it is about, and what to call it with, if anything. A plain tuple, for the hot path."""
 
 
 class LateFollower(Protocol):
@@ -105,7 +105,7 @@ class Trail:
         """
         now = self.clock()
         edges = self.edges
-        edges.append((ends, now))
+        edges.append((ends, now, None))
         end = len(edges)
         if self._begun_at is not None:
             self._whole[self._begun_at] = end
@@ -113,7 +113,7 @@ class Trail:
         late = now - self._caught_up_at >= MAX_WAIT_NS or end >= MAX_EDGES
         if self._iterations_left >= 0 and not late:
             self._begun_at = None if self._routines is None else end
-            edges.append((begins, now))
+            edges.append((begins, now, None))
             return
         self.catch_up()
         self._caught_up_at = now
@@ -122,32 +122,23 @@ class Trail:
         begins()
         self._is_hurried = follower is not None and not self._iterations_left and not follower.is_in_iteration
 
-    def note(self, handle: Callable[[], object]) -> None:
+    def note(self, handle: Callable[..., object], label: IterationLabel | None = None) -> None:
         """Notes an edge that can wait, or has it handled at once.
 
         It is where nobody is told late, and in the first batch of an epoch where the follower has no patience: that
         iteration begins between two turns, and what is measured beside the phases has to find it begun.
-        """
-        if self.follower is None:
-            handle()
-            return
-        edges = self.edges
-        edges.append((handle, self.clock()))
-        if self._is_hurried or len(edges) >= MAX_EDGES:
-            self.catch_up()
-
-    def note_batch(self, label: IterationLabel, started: Callable[[IterationLabel], object]) -> None:
-        """Notes that a batch hook was called, or has it handled at once.
 
         Args:
-            label: What the batch is known by.
-            started: Handles it, where nobody is told late.
+            handle: Handles it.
+            label: What to call that with, if anything.
         """
-        if self._routines is None:
-            started(label)
-        else:
-            self._routines.labels.append(label)
-            self.note(self._routines.take_label)
+        if self.follower is None:
+            handle() if label is None else handle(label)
+            return
+        edges = self.edges
+        edges.append((handle, self.clock(), label))
+        if self._is_hurried or len(edges) >= MAX_EDGES:
+            self.catch_up()
 
     def at_once(self, handle: Callable[[], object]) -> Callable[[], None]:
         """Wraps what handles an edge that cannot wait: it is handled after all that were noted, as of its moment."""
@@ -157,7 +148,7 @@ class Trail:
                 handle()
             else:
                 now = self.clock()
-                self.edges.append((handle, now))
+                self.edges.append((handle, now, None))
                 follower = self.follower
                 self.catch_up()
                 follower.bookkeeping_ns += self.clock() - now
@@ -218,8 +209,8 @@ class Trail:
                     self._routines.handle(edges[at:end], moment)
                 else:
                     self._handled = at + 1
-                    handle, moment[0] = edges[at]
-                    handle()
+                    handle, moment[0], label = edges[at]
+                    handle() if label is None else handle(label)
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._handled = len(edges)
             self._part.fail(error)
