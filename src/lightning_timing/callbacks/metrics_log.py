@@ -30,10 +30,15 @@ class MetricsLog:
                 if name in _LOGGED:
                     self._total_ns[name] += ns
 
-    def log_if_due(self, trainer: Any, pl_module: Any) -> None:
-        """Logs at the batches at which the Trainer writes its metrics. To be called in `on_train_batch_end`."""
+    @staticmethod
+    def is_due(trainer: Any) -> bool:
+        """Whether the Trainer writes its metrics at this batch. To be asked in `on_train_batch_end`."""
         # Private, since nothing public says when: `global_step` does not count as the log interval does.
-        if not self._iterations or not trainer._logger_connector.should_update_logs:
+        return bool(trainer._logger_connector.should_update_logs)
+
+    def log(self, pl_module: Any) -> None:
+        """Logs, if there was an iteration since the last time. To be called in `on_train_batch_end`."""
+        if not self._iterations:
             return
         means = {f"timing/{name}": total / self._iterations / 1e9 for name, total in self._total_ns.items()}
         pl_module.log_dict(means, on_step=True, on_epoch=False)

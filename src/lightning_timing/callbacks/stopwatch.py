@@ -261,8 +261,9 @@ class StopwatchCallback(PhaseCallback):
             return
         if not running.logging.is_off:
             with running.logging:
-                running.recorder.work_off()
-                running.metrics.log_if_due(trainer, pl_module)
+                if running.metrics.is_due(trainer):
+                    running.recorder.work_off()
+                    running.metrics.log(pl_module)
 
 
 def _keep_up(recorder: LateRecorder, part: Part) -> None:
