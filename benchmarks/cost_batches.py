@@ -35,6 +35,7 @@ PREPARED = "a profiler whose contexts are prepared and do nothing"
 SIMPLE = "SimpleProfiler"
 TRACEML = "traceml-ai's callback"
 SILENT = "evaluation, but for its print every 1,000 batches"
+AT_ONCE = "evaluation, handled at once as beside a tool or a capture window"
 PRESETS = ("training", "evaluation", "profiling")
 
 
@@ -142,6 +143,8 @@ def batch_costs(repeats: int) -> Costs:
     }
     for preset in PRESETS:
         candidates[preset] = _fitting(partial(preset_callbacks, preset))
+    window = ("cuda_profiler.enable=true", "cuda_profiler.start_step=1000000")  # which never comes
+    candidates[AT_ONCE] = _fitting(partial(preset_callbacks, "evaluation", *window))
     candidates[SILENT] = _fitting(partial(preset_callbacks, "evaluation", "stopwatch.print_every_n_iters=null"))
     return interleaved(candidates, repeats)
 
