@@ -147,13 +147,10 @@ class ProfilerTap:
         end: Handler | None = None
         edges = self._boundaries.of_start_and_stop(action_name)
         if edges is not None:
-            begin, end, _ = self._handlers(edges)
-            if self._trail.follower is not None:
-                note = self._trail.note
-                begin = partial(note, begin)
-                if edges.turn is not None:
-                    begin = partial(self._trail.turn, edges.turn, edges.before or ignore)
-                end = partial(note, end)
+            note = self._trail.note
+            begin, end = (partial(note, handler) for handler in self._handlers(edges)[:2])
+            if edges.turn is not None and self._trail.follower is not None:
+                begin = partial(self._trail.turn, edges.turn, edges.before or ignore)
         if edges is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
             self._starts[action_name], self._stops[action_name] = begin, end
         return begin, end

@@ -115,11 +115,12 @@ class Trail:
             self._begun_at = None if self._routines is None else end
             edges.append((begins, now, None))
             return
-        self.catch_up()
-        self._caught_up_at = now
-        follower = self.follower
-        self._iterations_left = 0 if follower is None else follower.patience()
-        begins()
+        with undisturbed():
+            self.catch_up()
+            self._caught_up_at = now
+            follower = self.follower
+            self._iterations_left = 0 if follower is None else follower.patience()
+            begins()
         self._is_hurried = follower is not None and not self._iterations_left and not follower.is_in_iteration
 
     def note(self, handle: Callable[..., object], label: IterationLabel | None = None) -> None:
@@ -133,7 +134,8 @@ class Trail:
             label: What to call that with, if anything.
         """
         if self.follower is None:
-            handle() if label is None else handle(label)
+            with undisturbed():
+                handle() if label is None else handle(label)
             return
         edges = self.edges
         edges.append((handle, self.clock(), label))
@@ -145,7 +147,8 @@ class Trail:
 
         def handle_now() -> None:
             if self.follower is None:
-                handle()
+                with undisturbed():
+                    handle()
             else:
                 now = self.clock()
                 self.edges.append((handle, now, None))
