@@ -423,3 +423,13 @@ def test_a_failure_to_hand_on_leaves_nothing_running(clock: FakeClock) -> None:
         recorder.release()
 
     assert not set(threading.enumerate()) - before
+
+
+def test_the_warm_up_of_another_stage_is_known_from_its_beginning(clock: FakeClock) -> None:
+    recorder = new_recorder(clock, num_warmup_iters=3)
+    recorder.begin_stage("validate")
+    assert recorder.stage.warmup_left == 1
+    assert recorder.cpu.is_warming_up
+
+    go_through_one(recorder, clock)
+    assert not recorder.cpu.is_warming_up
