@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -31,3 +32,12 @@ def _nothing_leaks() -> Iterator[None]:
     NVTX_RANGES.disable()
     assert not stopwatch_was_enabled, "the test left the Stopwatch enabled"
     assert not ranges_were_enabled, "the test left the NVTXRangeWrapper enabled"
+
+
+@pytest.fixture
+def _threads_change_all_the_time() -> Iterator[None]:
+    """Python hands over to another thread as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

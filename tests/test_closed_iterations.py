@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -18,19 +17,11 @@ from lightning_timing.recording import IterationLabel, MeasuredIteration, Measur
 from lightning_timing.stage_record import StageRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lightning_timing.record import StageSummary
 
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def _threads_change_all_the_time() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 class Handed:

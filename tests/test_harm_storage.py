@@ -59,6 +59,7 @@ def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
         command = ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
+            # Mounting is a privilege, which a developer or a container may lack; nothing else makes such a disk.
             pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
         mounted.append(folder)
         return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,15 +34,6 @@ if TYPE_CHECKING:
 THREADS = 8
 PAIRS = 400
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def _threads_change_all_the_time() -> Iterator[None]:
-    """Python hands over to another thread as often as it can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @contextmanager

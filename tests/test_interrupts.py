@@ -61,8 +61,12 @@ def test_the_second_does_not() -> None:
 
 
 def test_without_one_nothing_happens() -> None:
-    with undisturbed():
-        pass
+    before = signal.getsignal(signal.SIGINT)
+    with undisturbed() as nothing:
+        assert signal.getsignal(signal.SIGINT) is not before
+
+    assert nothing is None
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_body_that_raises_does_not_lose_it() -> None:

@@ -41,6 +41,7 @@ def nsys() -> str:
     path = shutil.which("nsys")
     if path is None:
         assert "CI" not in os.environ, "nsys must be installed in CI"
+        # A developer may do without it; CI, which installs it, may not.
         pytest.skip("Nsight Systems is not installed")
     return path
 

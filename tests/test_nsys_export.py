@@ -257,7 +257,8 @@ def test_projection_agrees_with_its_definition(
     low, high = 0, 80
     for left, right in ranges:
         low, high = min(low + left % 10, high), max(high - right % 10, low + left % 10)
-        if (low, high) not in nested:
+        # At the one tick of a range without a length a launch without one may be taken to be inside or not.
+        if low < high and (low, high) not in nested:
             nested.append((low, high))
     path = tmp_path_factory.mktemp("export") / "export.sqlite"
     with ExportBuilder(path) as export:
@@ -328,6 +329,7 @@ def test_a_cut_file(path: Path) -> None:
 )
 def test_what_is_missing_or_wrong_is_named(path: Path, damage: str, complaint: str) -> None:
     if "DROP COLUMN" in damage and sqlite3.sqlite_version_info < (3, 35):
+        # SQLite learnt it in 3.35, and Python is built with older ones; the damage cannot be done otherwise.
         pytest.skip("this SQLite cannot drop a column")
     with ExportBuilder(path) as export:
         export.range("iteration", 0, 10)

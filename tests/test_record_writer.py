@@ -262,6 +262,7 @@ def tiny_file_system(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
     )
     if mounted.returncode:
+        # Mounting is a privilege, which a developer or a container may lack; nothing else makes a disk of this size.
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
@@ -288,6 +289,7 @@ def read_only_for_this_process(tmp_path: Path) -> Iterator[Callable[[Path], Path
                 ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)], capture_output=True, text=True, check=False
             )
             if done.returncode:
+                # Permissions do not stop root, and mounting is a privilege that root of a container may lack.
                 pytest.skip(f"root, and no read-only mount to be had: {done.stderr.strip()}")
             mounted.append(folder)
         return folder
