@@ -56,8 +56,8 @@ class StageRecord:
     def all_measurements(self) -> Iterator[Measurement]:
         """Every measurement, in the order of the loop: phases, the user's, then what lies between iterations."""
         yield from sorted(self.phases.values(), key=lambda m: (place_in_loop(m.name), m.name))
-        yield from tuple(self.measurements.values())
-        yield from tuple(self.between.values())
+        yield from list(self.measurements.values())
+        yield from list(self.between.values())
 
     def leave_out(self) -> bool:
         """Whether the iteration that is complete belongs to the warm-up; if so, it is forgotten."""
@@ -70,7 +70,7 @@ class StageRecord:
 
     def take_users(self) -> list[UserSamples]:
         """Removes and returns the samples of the user's measurements in the iteration that is complete."""
-        measurements = tuple(self.measurements.values())  # another thread may add one meanwhile
+        measurements = list(self.measurements.values())  # another thread may add one meanwhile
         return [(measurement, measurement.take_current()) for measurement in measurements if measurement.current]
 
     def take(
@@ -121,14 +121,14 @@ class StageRecord:
         """
         left = 1 + len(self.phases) // 8 + len(self.measurements) // 8
         for measurements in (self.phases, self.measurements):
-            for measurement in tuple(measurements.values()):  # another thread may add one meanwhile
+            for measurement in list(measurements.values()):  # another thread may add one meanwhile
                 left -= measurement.distribution.fold_if_full()
                 if not left:
                     return
 
     def take_users_outside(self) -> list[tuple[Measurement, list[int]]]:
         """Counts what the user measured while no iteration was open. Returns the samples, in nanoseconds."""
-        taken = [m for m in tuple(self.measurements.values()) if m.current]
+        taken = [m for m in list(self.measurements.values()) if m.current]
         if self.warmup_left > 0:
             for measurement in taken:
                 measurement.take_current()
@@ -161,7 +161,7 @@ class StageRecord:
     def drop_current(self) -> None:
         """Forgets the samples of an iteration that does not count."""
         for measurements in (self.phases, self.measurements):
-            for measurement in tuple(measurements.values()):
+            for measurement in list(measurements.values()):
                 measurement.take_current()
                 measurement.carried = 0
 

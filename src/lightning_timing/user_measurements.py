@@ -168,7 +168,7 @@ class UserMeasurements:
             The names of this thread's; none where warm-up just ended, for to straddle that is no misuse.
         """
         names = []
-        for measurement in tuple(measurements.values()):  # another thread may add one meanwhile
+        for measurement in list(measurements.values()):  # another thread may add one meanwhile
             if not measurement.is_open and not measurement.openings:
                 continue
             thread = get_ident()
