@@ -194,30 +194,6 @@ def test_what_encloses_is_the_innermost_that_was_open_at_the_moment_and_is_still
     assert ledger.enclosing(33) == nothing
 
 
-def test_filled_with_samples_it_is_as_if_it_had_been_gone_through(clock: FakeClock) -> None:
-    gone_through, filled = new_ledger(clock), new_ledger(clock)
-
-    clock.advance(50)
-    gone_through.begin(keep_intervals=True)
-    for paused in (True, False):
-        clock.advance(1)
-        gone_through.enter("outer")
-        clock.advance(10)
-        gone_through.enter("inner")
-        clock.advance(100)
-        gone_through.leave()
-        clock.advance(1000)
-        gone_through.leave(paused)
-    clock.advance(10_000)
-    gone_through.close()
-    filled.placed.append(("the user's", 0, 0))
-    filled.fill(50, clock.now_ns, gone_through.samples, keep_intervals=True)
-
-    assert (filled.total_ns, filled.other_ns) == (gone_through.total_ns, gone_through.other_ns) == (12_222, 10_002)
-    assert (filled.begin_ns, filled.last_ns) == (gone_through.begin_ns, clock.now_ns)
-    assert (filled.samples, filled.placed, filled.keeps_intervals) == (gone_through.samples, [], True)
-
-
 @given(st.lists(st.tuples(st.sampled_from("()"), st.integers(0, 10**9)), max_size=60))
 def test_the_phases_and_the_rest_always_add_up_to_the_whole(steps: list[tuple[str, int]]) -> None:
     clock = FakeClock(now_ns=0)

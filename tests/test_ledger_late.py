@@ -21,6 +21,7 @@ from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.late_recorder import LateRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -535,9 +536,14 @@ def test_iterations_that_go_as_others_did_are_not_gone_through_again(
     scenario: Callable[[Run], object], kinds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone_through, taken = [], []
-    learn, take = Routines._learn, Routines._take
+    learn, take = Routines._learn, LateRecorder.take_alike
+
+    def note_and_take(recorder: LateRecorder, slots: Any, iterations: Any, labels: Any) -> None:
+        taken.extend(iterations)
+        take(recorder, slots, iterations, labels)
+
     monkeypatch.setattr(Routines, "_learn", lambda *args: gone_through.append(learn(*args)))
-    monkeypatch.setattr(Routines, "_take", lambda *args: taken.append(take(*args)))
+    monkeypatch.setattr(LateRecorder, "take_alike", note_and_take)
     scenario(Run(tmp_path, is_late=True))
 
     assert 0 < len(gone_through) <= kinds

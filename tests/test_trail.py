@@ -164,10 +164,12 @@ def test_with_too_many_edges_no_patience_helps() -> None:
     follower = Follower(can_wait=1000)
     trail = trail_of(follower)
     turn(trail, follower, 0)
-    trail.edges.extend((follower.telling(f"at {moment}"), moment) for moment in range(MAX_EDGES))
+    follower.told.clear()
+    trail.edges.extend((follower.telling("an edge"), moment, None) for moment in range(MAX_EDGES))
     turn(trail, follower, 1)
 
     assert trail.edges == []
+    assert follower.told[:MAX_EDGES] == [("an edge", moment) for moment in range(MAX_EDGES)]
 
 
 def test_a_batch_without_an_end_has_too_many_edges_as_well() -> None:
@@ -371,9 +373,14 @@ def test_one_who_is_not_told_late_any_more_does_not_hasten_another() -> None:
 class Whole:
     """Handles whole iterations an edge at a time."""
 
-    def handle(self, edges: list[Any], moment: list[int]) -> None:
-        for handle, moment[0], _ in edges:
-            handle()
+    def recognise(self, edges: list[Any], at: int, whole: dict[int, int]) -> tuple[int, Callable[[list[int]], None]]:
+        found = edges[at : whole[at]]
+
+        def handle_all(moment: list[int]) -> None:
+            for handle, moment[0], _ in found:
+                handle()
+
+        return whole[at], handle_all
 
 
 def test_iterations_are_handled_on_another_thread_where_that_of_the_loop_is_stuck() -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Final
 
+from lightning_timing.alike_iterations import AlikeIterations
 from lightning_timing.ledger import Interval, Sample
 from lightning_timing.measurement import UserSamples
 from lightning_timing.recording import IterationLabel, MeasuredIteration
@@ -44,9 +45,9 @@ class ClosedIterations:
 
     def __init__(self) -> None:
         self.on_iteration: Callable[[MeasuredIteration], None] | None = None
-        self._waiting: deque[ClosedIteration] = deque()
+        self._waiting: deque[ClosedIteration | AlikeIterations] = deque()
         self._worked_off_at = 0
-        self._seen: ClosedIteration | None = None
+        self._seen: ClosedIteration | AlikeIterations | None = None
         self._working = RLock()  # a signal's handler may ask for figures amid the work
 
     @property
@@ -61,6 +62,11 @@ class ClosedIterations:
         if len(self._waiting) >= MAX_WAITING or end_ns - self._worked_off_at >= MAX_WAIT_NS:
             self._worked_off_at = end_ns
             self.work_off(wait=False)
+
+    def add_alike(self, iterations: AlikeIterations) -> None:
+        """Takes iterations that have waited for each other before, and so do not any more."""
+        self._waiting.append(iterations)
+        self.work_off(wait=False)
 
     def work_off_if_stuck(self) -> None:
         """Has all of them taken if none was added since the last call: for another thread to call now and then."""
@@ -92,6 +98,13 @@ class ClosedIterations:
             on_iteration = self.on_iteration
             while self._waiting:
                 closed = self._waiting.popleft()
+                if isinstance(closed, AlikeIterations):
+                    stages[closed.stage.stage] = closed.stage
+                    handed_on = closed.take()
+                    if on_iteration is not None:
+                        for iteration in handed_on:
+                            on_iteration(iteration)
+                    continue
                 stage, label, _, total_ns, other_ns, samples, users, _ = closed
                 stages[stage.stage] = stage
                 if on_iteration is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from lightning_timing.alike_iterations import AlikeIterations, Moments, Slot
 from lightning_timing.clocks import Clock
-from lightning_timing.ledger import Sample
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import IterationLabel
 
@@ -60,19 +60,25 @@ class LateRecorder(Recorder):
 
     @property
     def can_be_told_in_one(self) -> bool:
-        """Whether it can be told of a whole iteration in one, as nothing but its phases matters."""
+        """Whether it can be told of whole iterations, as nothing but their phases matters."""
         stage = self.stage
-        return bool(stage.iterations) and not self.measurements and not self.cpu.is_due(stage.stage)
+        is_warm = bool(stage.iterations) and stage.warmup_left <= 0
+        return is_warm and not self.measurements and not self.cpu.is_due(stage.stage)
 
-    def take_iteration(self, label: IterationLabel, begin_ns: int, end_ns: int, samples: list[Sample]) -> None:
-        """Opens, closes and counts an iteration, of which all is known.
+    def take_alike(
+        self, slots: tuple[Slot, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]
+    ) -> None:
+        """Opens, closes and counts iterations, one after the other, of which all is known.
 
         Args:
-            label: What it is known by.
-            begin_ns: When it began, on the clock.
-            end_ns: When it ended.
-            samples: Those of its phases, none of which was open before or after.
+            slots: The intervals of their phases, none of which was open before or after.
+            iterations: The moments of the edges of each.
+            labels: What each is known by.
         """
-        self._ledger.fill(begin_ns, end_ns, samples, self._keeps_intervals)
-        self._closed_at = end_ns
-        self.count_iteration(label)
+        stage = self.stage
+        self._outside.take_first_wait()
+        alike = AlikeIterations(stage, slots, iterations, labels, self._intervals_to_keep)
+        stage.iterations += len(labels)
+        self._closed_at = iterations[-1][-1]
+        self._closed.add_alike(alike)
+        self._report_if_due(newly_counted=len(labels))

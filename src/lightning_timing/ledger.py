@@ -139,15 +139,6 @@ class Ledger:
         self.total_ns = end - self.begin_ns
         self.other_ns = self.total_ns - self._inside[0]
 
-    def fill(self, begin_ns: int, end_ns: int, samples: list[Sample], keep_intervals: bool) -> None:
-        """Makes it one that was begun and closed, and in which the phases took what they did."""
-        self.begin_ns, self.last_ns = begin_ns, end_ns
-        self.total_ns = end_ns - begin_ns
-        self.other_ns = self.total_ns - sum([own_ns for _, own_ns, _, _ in samples if own_ns is not None])
-        self.samples = samples
-        self.keeps_intervals = keep_intervals
-        self.placed = []  # a new one for each, as the one before is still to be read
-
     def drop(self) -> None:
         """Closes the ledger and forgets it."""
         self.is_open = False

@@ -175,8 +175,9 @@ class Recorder:
         self._report_every, self._on_report_due = iterations, on_due
 
     @property
-    def _keeps_intervals(self) -> bool:
-        return self._keep_intervals and self.stage.iterations < INTERVALS_KEPT_ITERATIONS
+    def _intervals_to_keep(self) -> int:
+        """Of how many iterations from now on the positions of intervals are handed on; 0 or less: of none."""
+        return INTERVALS_KEPT_ITERATIONS - self.stage.iterations if self._keep_intervals else 0
 
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
@@ -185,7 +186,7 @@ class Recorder:
             self._take_users_outside(stage)
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
-        ledger.begin(self._keeps_intervals)
+        ledger.begin(self._intervals_to_keep > 0)
         self.enter, self.leave = self._inside_edges
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
@@ -231,9 +232,13 @@ class Recorder:
                 self._deferred.end_iteration(stage, None, ledger)
         for name in left_open:
             self._misuse.report(name, f"measurement {name!r} was still open when its iteration was finished")
-        if counts and self._on_report_due is not None and stage.iterations % self._report_every == 0:
-            self._on_report_due()
+        if counts:
+            self._report_if_due()
         return counts
+
+    def _report_if_due(self, newly_counted: int = 1) -> None:
+        if self._on_report_due is not None and self.stage.iterations % self._report_every < newly_counted:
+            self._on_report_due()
 
     def drop_iteration(self) -> None:
         """Forgets the iteration that is open: it was not completed."""

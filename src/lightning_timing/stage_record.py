@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import add
 from typing import Final
 
 from lightning_timing.distribution import Distribution
@@ -93,10 +94,7 @@ class StageRecord:
         Returns:
             The sum of each measurement's samples in it, in nanoseconds.
         """
-        self.iterations_taken += 1
-        self.iterations_ns += iteration_ns
-        self.samples = None if self.samples is None or label.samples is None else self.samples + label.samples
-        self.skipped_batches += label.skipped
+        self._count_iterations((label,), iteration_ns)
         ns_by_name: dict[str, int] = {}
         if other_ns is not None:
             _add(ns_by_name, self.phases[ITERATION], iteration_ns)
@@ -113,6 +111,43 @@ class StageRecord:
             ns_by_name[measurement.name] = sum(taken)
             measurement.distribution.pending.extend(taken)
         return ns_by_name
+
+    def take_alike(
+        self,
+        labels: Sequence[IterationLabel],
+        iterations_ns: Sequence[int],
+        others_ns: Sequence[int],
+        samples: Sequence[tuple[Measurement, Sequence[int]]],
+    ) -> dict[str, Sequence[int]]:
+        """The same for several iterations, each of which has one sample of each measurement given, which may recur.
+
+        Args:
+            labels: What is known of each.
+            iterations_ns: How long each took, in nanoseconds.
+            others_ns: What no phase claimed of each, in nanoseconds.
+            samples: Of the phases, with the times in each iteration.
+
+        Returns:
+            The sum of each measurement's samples in each iteration, in nanoseconds.
+        """
+        self._count_iterations(labels, sum(iterations_ns))
+        ns_by_name: dict[str, Sequence[int]] = {}
+        whole_and_other = (self.phases[ITERATION], iterations_ns), (self.phases[OTHER], others_ns)
+        for measurement, ns in (*whole_and_other, *samples):
+            counted: Measurement | None = measurement
+            while counted is not None:
+                known = ns_by_name.get(counted.name)
+                ns_by_name[counted.name] = ns if known is None else list(map(add, known, ns))
+                counted.distribution.pending.extend(ns)
+                counted = counted.whole
+        return ns_by_name
+
+    def _count_iterations(self, labels: Sequence[IterationLabel], took_ns: int) -> None:
+        self.iterations_taken += len(labels)
+        self.iterations_ns += took_ns
+        for label in labels:
+            self.samples = None if self.samples is None or label.samples is None else self.samples + label.samples
+            self.skipped_batches += label.skipped
 
     def fold(self) -> None:
         """Bounds the memory. To be called after each iteration, or after each few of them.

@@ -7,13 +7,14 @@ depend on their moments, so it is learnt once: which phases there are, and betwe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lightning_timing.alike_iterations import Moments, Slot, Stretch
 from lightning_timing.callbacks.followers import Followers
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.late_recorder import LateRecorder
-from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement
 from lightning_timing.recording import IterationLabel
 from lightning_timing.stage_record import StageRecord
@@ -24,24 +25,9 @@ if TYPE_CHECKING:
 _MAX_KNOWN: Final = 8
 """An accumulating training has two or three."""
 
-Stretch = tuple[int, int]
-"""From one edge to another, by their places in the iteration."""
-
-
-class Slot(NamedTuple):
-    """An interval of a phase.
-
-    Attributes:
-        measurement: The phase's.
-        begin: The edge at which it begins.
-        end: The edge at which it ends.
-        own: The stretches that are its own, without the phases inside it; None where it was paused.
-    """
-
-    measurement: Measurement
-    begin: int
-    end: int
-    own: tuple[Stretch, ...] | None
+HandleWhole = Callable[[list[int]], None]
+"""Handles whole iterations, if need be edge by edge, having the recorder's clock show the moment of each: the only
+element of the list."""
 
 
 class Routine(NamedTuple):
@@ -61,19 +47,9 @@ class Routine(NamedTuple):
     slots: tuple[Slot, ...]
     skipped: bool
 
-    def samples(self, moments: Sequence[int]) -> list[Sample]:
-        """Those of an iteration whose edges had the given moments."""
-        samples: list[Sample] = []
-        for measurement, begin_edge, end_edge, own in self.slots:
-            begin, end = moments[begin_edge], moments[end_edge]
-            if own is None:
-                own_ns = None
-            elif len(own) == 1:  # nearly always
-                own_ns = moments[own[0][1]] - moments[own[0][0]]
-            else:
-                own_ns = sum([moments[to] - moments[since] for since, to in own])
-            samples.append((measurement, own_ns, begin, end))
-        return samples
+    def is_of(self, handles: tuple[Callable[..., object], ...], stage: StageRecord) -> bool:
+        """Whether it is that of an iteration with these edges in this stage."""
+        return self.handles == handles and self.stage is stage
 
 
 class _Scribe:
@@ -178,30 +154,43 @@ class Routines:
         self._recorder = recorder
         self._known: deque[Routine] = deque(maxlen=_MAX_KNOWN)
 
-    def handle(self, edges: Sequence[Edge], moment: list[int]) -> None:
-        """Handles the edges from the beginning of an iteration to its end.
+    def recognise(self, edges: Sequence[Edge], at: int, whole: Mapping[int, int]) -> tuple[int, HandleWhole]:
+        """Finds out how an iteration is to be handled, and with it those after it that are alike.
 
         Args:
-            edges: They.
-            moment: Shows the recorder's clock the moment of the edge that is being handled.
-        """
-        recorder = self._recorder
-        if not self._machine.is_at_turn or not recorder.can_be_told_in_one:
-            for handle, moment[0], label in edges:
-                handle() if label is None else handle(label)
-            return
-        handles, moments, labels = zip(*edges, strict=True)
-        for routine in self._known:
-            if routine.handles == handles and routine.stage is recorder.stage:
-                self._take(routine, moments, labels[routine.label_at])
-                return
-        self._learn(edges, moment)
+            edges: Among others its edges, from its beginning to its end.
+            at: Where it begins.
+            whole: Where whole iterations begin among the edges, and where they have ended.
 
-    def _take(self, routine: Routine, moments: Sequence[int], label: IterationLabel) -> None:
+        Returns:
+            Where the last one of them ends, and what handles them.
+        """
+        end = whole[at]
+        edges_of_one = edges[at:end]
+        if not self._machine.is_at_turn or not self._recorder.can_be_told_in_one:
+            return end, partial(_handle_one_by_one, edges_of_one)
+        handles = tuple(handle for handle, _, _ in edges_of_one)
+        routine = next((known for known in self._known if known.is_of(handles, self._recorder.stage)), None)
+        if routine is None:
+            return end, partial(self._learn, edges_of_one)
+        iterations: list[Moments] = []
+        labels: list[Any] = []  # never None where the routine has its label
+        while at in whole:
+            handles, moments, labels_noted = zip(*edges[at : whole[at]], strict=True)
+            if handles != routine.handles:
+                break
+            iterations.append(moments)
+            labels.append(labels_noted[routine.label_at])
+            at = whole[at]
+        return at, partial(self._take, routine, iterations, labels)
+
+    def _take(
+        self, routine: Routine, iterations: Sequence[Moments], labels: Sequence[IterationLabel], moment: list[int]
+    ) -> None:
         if routine.skipped:
-            label = label._replace(skipped=True)
+            labels = [label._replace(skipped=True) for label in labels]
         try:
-            self._recorder.take_iteration(label, moments[0], moments[-1], routine.samples(moments))
+            self._recorder.take_alike(routine.slots, iterations, labels)
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._followers.failed(self._recorder, error)
 
@@ -214,6 +203,11 @@ class Routines:
         routine = scribe.routine(handles, labels)
         if routine is not None:
             self._known.appendleft(routine)
+
+
+def _handle_one_by_one(edges: Sequence[Edge], moment: list[int]) -> None:
+    for handle, moment[0], label in edges:
+        handle() if label is None else handle(label)
 
 
 def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:

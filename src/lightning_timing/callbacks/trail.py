@@ -206,10 +206,9 @@ class Trail:
             # The list may change meanwhile: what is handled may add to it, and empties it where the follower leaves.
             while self._handled < min(len(edges), len(edges) if to is None else to):
                 at = self._handled
-                end = whole.get(at)
-                if end is not None and self._routines is not None:
-                    self._handled = end
-                    self._routines.handle(edges[at:end], moment)
+                if at in whole and self._routines is not None:
+                    self._handled, handle_whole = self._routines.recognise(edges, at, whole)
+                    handle_whole(moment)
                 else:
                     self._handled = at + 1
                     handle, moment[0], label = edges[at]
