@@ -259,7 +259,7 @@ def test_a_failure_of_ours_costs_what_failed_and_nothing_else(
 LATE_FAILURES = [
     Failure("callbacks.trail:Trail.turn", FOLLOWING),
     Failure("callbacks.trail:Trail.note", FOLLOWING),
-    Failure("callbacks.phase_machine:PhaseMachine.iteration_ends", FOLLOWING),
+    Failure("callbacks.phase_machine:PhaseMachine.iteration_ended", FOLLOWING),
     Failure("callbacks.phase_machine:PhaseMachine.batch_started", FOLLOWING),
     Failure("callbacks.phase_machine:PhaseMachine.transferred", FOLLOWING),
     Failure("ledger:Ledger.leave", STOPWATCH, first=9),

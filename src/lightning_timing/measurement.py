@@ -36,7 +36,7 @@ class Measurement:
         name: Its name.
         parent: The enclosing measurement's name, or None; known from the first interval on.
         is_open: Whether an interval is open on the fast path.
-        begin: When it began, on the recorder's clock.
+        begin_ns: When it began, on the recorder's clock.
         thread: The thread that opened it.
         unusual: Whether every start and end takes the careful path.
         append: Adds a sample, in nanoseconds, to this iteration.
@@ -52,7 +52,7 @@ class Measurement:
 
     __slots__ = (
         "append",
-        "begin",
+        "begin_ns",
         "carried",
         "current",
         "device",
@@ -72,7 +72,7 @@ class Measurement:
         self.name = name
         self.parent = parent
         self.is_open = False
-        self.begin = 0
+        self.begin_ns = 0
         self.thread = 0
         self.unusual = unusual
         self.current: list[int] = []
@@ -114,13 +114,13 @@ class Measurement:
 
     def begun_at(self, thread: int) -> int:
         """When the interval that is open on the given thread began."""
-        return self.begin if self.is_open else self.openings[thread].begin_ns
+        return self.begin_ns if self.is_open else self.openings[thread].begin_ns
 
     def go_unusual(self) -> None:
         """Moves the open interval, if any, to `openings`, where it is told apart by its thread."""
         self.unusual = True
         if self.is_open:
-            opening = Opening(self.begin)
+            opening = Opening(self.begin_ns)
             # Tested again, since the thread that opened it may have ended it meanwhile. Nothing is called from here to
             # the two stores, so no thread sees it half moved.
             if self.is_open:

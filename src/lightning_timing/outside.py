@@ -97,7 +97,7 @@ class Outside:
         for measurement, samples in stage.take_users_outside():
             for ns in samples:
                 # Of several since the last iteration only the last one's beginning is known.
-                self._hand_on(stage, measurement.name, ns, measurement.begin + ns)
+                self._hand_on(stage, measurement.name, ns, measurement.begin_ns + ns)
 
     def _hand_on(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
         self._before_handing_on()

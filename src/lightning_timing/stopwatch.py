@@ -191,7 +191,7 @@ class Stopwatch:
                 recorder.user.start(measurement, thread)
                 return
             measurement.thread = thread
-            measurement.begin = now
+            measurement.begin_ns = now
             measurement.is_open = True
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             self._part.fail(error)
@@ -222,7 +222,7 @@ class Stopwatch:
                 recorder.user.end(recorder.all_measurements(), name, now)
                 return
             measurement.is_open = False
-            measurement.append(now - measurement.begin)
+            measurement.append(now - measurement.begin_ns)
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             self._part.fail(error)
 

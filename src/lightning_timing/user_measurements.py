@@ -86,7 +86,7 @@ class UserMeasurements:
             if ledger.is_open and not ledger.keeps_intervals:
                 measurement.append = measurement.current.append
             elif ledger.is_open and ledger.thread == get_ident():
-                ledger.placed.append((name, measurement.begin, measurement.begin + ns))
+                ledger.placed.append((name, measurement.begin_ns, measurement.begin_ns + ns))
             measurement.current.append(ns)
 
         measurement.append = first_sample
@@ -102,7 +102,7 @@ class UserMeasurements:
 
     def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
         """The innermost that was open, on this thread, during the whole of the interval that has just ended."""
-        thread, begin = get_ident(), measurement.begin
+        thread, begin = get_ident(), measurement.begin_ns
         enclosing = [
             (other.begun_at(thread), other.name)
             for other in others
@@ -156,7 +156,7 @@ class UserMeasurements:
             self._timer.add(name, (opening.mark, self._timer.mark()))
         if name == self._cpu.name:
             self._cpu.end()
-        measurement.begin = opening.begin_ns
+        measurement.begin_ns = opening.begin_ns
         measurement.append(now - opening.begin_ns)
 
     def spoil_open(self, measurements: Measurements, last_of_warmup: bool) -> list[str]:

@@ -105,7 +105,7 @@ class Boundaries:
         machine = self._machine
         if action.rpartition(".")[2] in _FETCHES:
             return Edges(
-                before=machine.fetch_began, after=machine.fetch_ended, turn=machine.iteration_ends, can_wait=True
+                before=machine.fetch_began, after=machine.fetch_ended, turn=machine.iteration_ended, can_wait=True
             )
         if action == "optimizer_step":
             return Edges(before=machine.step_began, after=machine.step_ended, can_wait=True)
@@ -140,7 +140,7 @@ class Boundaries:
         if hook == "batch_to_device":
             return Edges(after=machine.transferred)
         if hook in STEPS:
-            return Edges(phase=FORWARD, before=machine.forward_begins)
+            return Edges(phase=FORWARD, before=machine.forward_began)
         if hook == "backward":
             return Edges(phase=BACKWARD, before=machine.backward_began)
         return None

@@ -28,7 +28,7 @@ _HOOKS_OF_A_BATCH: Final = (
     "on_before_optimizer_step",
 )
 
-HOOKS_OF_A_RUN: Final = (
+SKIPPABLE_HOOKS: Final = (
     "on_train_batch_start",
     "on_validation_batch_start",
     "on_test_batch_start",
@@ -37,10 +37,10 @@ HOOKS_OF_A_RUN: Final = (
 )
 """Hooks that are None in the instance during a run that does without them, though the next one may need them."""
 
-_OF_A_RUN: Final = (
+_NOT_COPIED: Final = (
     "log",  # these two are methods of the module, and of its Trainer with it, that Lightning lends to callbacks
     "log_dict",
-    *HOOKS_OF_A_RUN,
+    *SKIPPABLE_HOOKS,
 )
 """What is put into an instance while a run lasts or, by Lightning, for good."""
 
@@ -55,7 +55,7 @@ class TimingCallback(Callback):
         enable: Whether it does anything at all.
     """
 
-    part: ClassVar[str]
+    part_name: ClassVar[str]
     """What the callback is called in messages."""
 
     def __init__(self, *, enable: bool) -> None:
@@ -66,7 +66,7 @@ class TimingCallback(Callback):
         self._running: Any = None
         self._owner: weakref.ReferenceType[Any] | None = None  # the Trainer whose run it is
         self._process = 0  # where it began
-        self._part = Part(self.part, strict=False)
+        self._part = Part(self.part_name, strict=False)
         self._state_key: str | None = None
         for hook in _HOOKS_OF_A_BATCH:
             if getattr(type(self), hook) is getattr(Callback, hook):
@@ -97,10 +97,10 @@ class TimingCallback(Callback):
             with undisturbed():  # what is begun by half, or not known to be begun, nobody would end
                 self._begin(trainer, pl_module, stage)
         elif not self._is_of(trainer):
-            warn_that_off(self.part, "another Trainer, whose run is not over, has the same callback")
+            warn_that_off(self.part_name, "another Trainer, whose run is not over, has the same callback")
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self._part = Part(self.part, strict=self.strict, turn_off=self.turn_off)
+        self._part = Part(self.part_name, strict=self.strict, turn_off=self.turn_off)
         self._owner, self._process = weakref.ref(trainer), os.getpid()
         with self._part:
             self._running = self.begin(trainer, pl_module, stage)
@@ -152,8 +152,8 @@ class TimingCallback(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: the settings, and nothing of a run."""
-        kept = {name: value for name, value in vars(self).items() if name not in _OF_A_RUN}
-        return kept | {"_running": None, "_owner": None, "_part": Part(self.part, strict=False)}
+        kept = {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
+        return kept | {"_running": None, "_owner": None, "_part": Part(self.part_name, strict=False)}
 
 
 def is_timing_callback(callback: object) -> bool:

@@ -135,7 +135,7 @@ class CUDAProfilerCallback(PhaseCallback):
         TimingError: An argument is out of its range.
     """
 
-    part: ClassVar[str] = "the CUDA profiler's window"
+    part_name: ClassVar[str] = "the CUDA profiler's window"
 
     def __init__(
         self,

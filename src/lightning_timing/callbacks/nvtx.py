@@ -86,7 +86,7 @@ class NVTXCallback(PhaseCallback):
             misuse, and list at the end what was left open.
     """
 
-    part: ClassVar[str] = "NVTX"
+    part_name: ClassVar[str] = "NVTX"
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from lightning_timing.callbacks.base import HOOKS_OF_A_RUN, TimingCallback, is_timing_callback
+from lightning_timing.callbacks.base import SKIPPABLE_HOOKS, TimingCallback, is_timing_callback
 from lightning_timing.callbacks.batch_size import batch_size
 from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.session import Session, call_last, join
@@ -32,14 +32,14 @@ class PhaseCallback(TimingCallback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
         if not self.enable:
-            self._skip(*HOOKS_OF_A_RUN)
+            self._skip(*SKIPPABLE_HOOKS)
         super().setup(trainer, pl_module, stage)
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         super()._begin(trainer, pl_module, stage)
-        self._skip_none()  # of what a run before may have done without
+        self._unskip()  # what a run before may have done without
         self._session = getattr(self._running, "session", None)  # None also where it does not listen
-        self._skip(*HOOKS_OF_A_RUN if self._session is None else ())
+        self._skip(*SKIPPABLE_HOOKS if self._session is None else ())
         if pl_module.automatic_optimization:
             self._skip("on_before_optimizer_step")  # there is one optimizer, so nothing to tell apart
 
@@ -53,12 +53,12 @@ class PhaseCallback(TimingCallback):
         """Has Lightning skip hooks in this run, as it does where a hook is not callable."""
         vars(self).update(dict.fromkeys(hooks))
 
-    def _skip_none(self) -> None:
-        for hook in HOOKS_OF_A_RUN:
+    def _unskip(self) -> None:
+        for hook in SKIPPABLE_HOOKS:
             vars(self).pop(hook, None)
 
     def _end(self, trainer: Any, status: Status) -> None:
-        self._skip_none()
+        self._unskip()
         self._session = None
         super()._end(trainer, status)
 
@@ -96,7 +96,7 @@ class PhaseCallback(TimingCallback):
             elif not session.is_deaf and self._is_of(trainer):
                 session.is_deaf = True
                 other = type(trainer.profiler).__name__
-                warn_that_off(self.part, f"{other} has taken the place of the Trainer's profiler in mid-run")
+                warn_that_off(self.part_name, f"{other} has taken the place of the Trainer's profiler in mid-run")
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             session.part.fail(error)
 

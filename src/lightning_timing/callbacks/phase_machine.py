@@ -143,7 +143,7 @@ class PhaseMachine:
 
     # ---- batches ----
 
-    def iteration_ends(self) -> None:
+    def iteration_ended(self) -> None:
         """The loop is about to ask for the next batch."""
         if not self._is_asleep and not self._open:
             self._close_iteration(at_last=False)
@@ -253,7 +253,7 @@ class PhaseMachine:
         if self._in_step and not self._is_asleep:
             self._step_phase = f"{OPTIMIZER_STEP}/{index}"
 
-    def forward_begins(self) -> None:
+    def forward_began(self) -> None:
         """The closure runs, perhaps not for the first time in this step: the optimizer's own work is interrupted."""
         if self._in_step and not self._is_asleep and self._open and self._open[-1] == self._step_phase:
             self.leave(self._step_phase, paused=True)

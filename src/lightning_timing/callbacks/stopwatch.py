@@ -91,7 +91,7 @@ class StopwatchCallback(PhaseCallback):
         TimingError: An argument is out of its range.
     """
 
-    part: ClassVar[str] = "the Stopwatch"
+    part_name: ClassVar[str] = "the Stopwatch"
 
     def __init__(
         self,
