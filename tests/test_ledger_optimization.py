@@ -9,18 +9,21 @@ import torch
 from known_cost import Books, Costs, FakeClock
 from known_cost_model import Setting, fit_known_cost
 from ledger_records import costs_of, counts, lightning, rows, stopwatch, summary
-from tiny_training import fit_tiny, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
+
+from lightning_timing.run_report import read_report
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 COSTS = Costs().scaled(0.001)
 
 
-def fit_books(tmp_path: Path, setting: Setting, **options: Any) -> Books:
+def fit_books(tmp_path: Path, setting: Setting, others: Sequence[Any] = (), **options: Any) -> Books:
     clock = FakeClock()
     books = Books(COSTS, clock.advance)
-    fit_known_cost(lightning(), setting, books, tmp_path, callbacks=[stopwatch(clock)], epochs=1, **options)
+    fit_known_cost(lightning(), setting, books, tmp_path, callbacks=[stopwatch(clock), *others], epochs=1, **options)
     return books
 
 
@@ -64,6 +67,23 @@ def test_two_optimizers_count_batches_and_not_steps(tmp_path: Path) -> None:
     assert (found["optimizer_step/0"], found["optimizer_step/1"]) == (3, 3)
     per_iteration = stage["measurements"]["optimizer_step"]["per_iteration_s"]
     assert per_iteration == pytest.approx(2 * COSTS.optimizer / 1e9)
+
+
+def test_the_parts_of_a_phase_lie_in_it_in_a_killed_run_too(tmp_path: Path) -> None:
+    pl = lightning()
+    other = callback(pl, "Other", on_train_epoch_end=lambda *_: None, on_train_batch_end=lambda *_: None)
+    fit_books(tmp_path, Setting(name="GAN", optimization="manual"), others=[other])
+    finished = _parents(tmp_path)
+    (tmp_path / "timing" / "summary.json").unlink()
+
+    parts = "optimizer_step/0", "optimizer_step/1", "callbacks/Other", "between_iterations/callbacks/Other"
+    assert [finished[part] for part in parts] == [part.rpartition("/")[0] for part in parts]
+    assert _parents(tmp_path) == finished
+
+
+def _parents(run: Path) -> dict[str, str | None]:
+    measurements = read_report(run).stages["train"].measurements
+    return {name: figures.parent for name, figures in measurements.items()}
 
 
 def test_a_step_that_returns_none_ends_its_forward_and_has_no_backward(tmp_path: Path) -> None:

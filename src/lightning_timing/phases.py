@@ -64,6 +64,12 @@ def is_phase(name: str) -> bool:
     return name.partition("/")[0] in PHASES or name in (ITERATION, FIRST_DATA_WAIT)
 
 
+def whole_of(name: str) -> str | None:
+    """The phase that a measurement, such as `callbacks/X`, is a part of; None where it is no part of one."""
+    whole, _, part = name.partition("/")
+    return whole if part and whole in PHASES else None
+
+
 _PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES, FIRST_DATA_WAIT))}
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lightning_timing.phases import CALLBACKS, ITERATION, PHASES
+from lightning_timing.phases import ITERATION, PHASES, whole_of
 from lightning_timing.record import DeviceSummary, MeasurementSummary, StageSummary
 from lightning_timing.stage_record import BETWEEN_ITERATIONS
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NS: Final = 1e-9
 """Seconds in a nanosecond."""
 
-_GROUPS: Final = (CALLBACKS, f"{BETWEEN_ITERATIONS}/{CALLBACKS}")
+_BETWEEN: Final = f"{BETWEEN_ITERATIONS}/"
 _NOTHING: Final = np.empty(0)
 
 
@@ -56,10 +56,12 @@ def _known(column: FloatArray) -> FloatArray:
 
 def parent_of(name: str, series: StageSeries) -> str | None:
     """The enclosing measurement, as far as rows tell; the iteration where they do not."""
+    prefix = _BETWEEN if name.startswith(_BETWEEN) else ""
+    whole = whole_of(name.removeprefix(prefix))
+    if whole is not None:
+        return prefix + whole
     if name == ITERATION or name not in series.ns:
-        return next((group for group in _GROUPS[1:] if name.startswith(f"{group}/")), None)
-    if name.startswith(f"{CALLBACKS}/"):
-        return CALLBACKS
+        return None
     return ITERATION if name in PHASES else series.parents.get(name, ITERATION)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from lightning_timing.distribution import Distribution
 from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, UserSamples
-from lightning_timing.phases import ITERATION, OTHER, place_in_loop
+from lightning_timing.phases import ITERATION, OTHER, place_in_loop, whole_of
 from lightning_timing.record import StageSummary
 from lightning_timing.recording import IterationLabel
 
@@ -247,8 +247,8 @@ class _Phases(dict[str, Measurement]):
         self._inside = inside
 
     def __missing__(self, phase: str) -> Measurement:
-        whole_phase, _, part = phase.partition("/")
-        whole = self[whole_phase] if part else None
+        whole_phase = whole_of(phase)
+        whole = None if whole_phase is None else self[whole_phase]
         parent = self._parent if whole is None else whole.name
         made = Measurement(self._group + phase, None if phase == parent else parent, inside=self._inside)
         made.whole = whole

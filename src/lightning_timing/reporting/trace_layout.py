@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from lightning_timing.phases import ITERATION, OTHER, PHASES
+from lightning_timing.phases import ITERATION, OTHER, PHASES, whole_of
 
 MAX_LANES: Final = 8
 """Tracks of a rank for intervals that overlap without nesting, as those of several threads do."""
@@ -45,8 +45,7 @@ class Nesting:
         """The measurement that encloses `name`; None where there is none, or none is known."""
         if name in PHASES:
             return ITERATION
-        group, _, part = name.partition("/")
-        return group if part and group in PHASES else self._parents.get(name)
+        return whole_of(name) or self._parents.get(name)
 
     def place(self, name: str) -> tuple[int, int]:
         """Sorts parents before their children, and phases in the order of the loop."""
