@@ -157,7 +157,11 @@ def test_lightning_still_has_the_one_private_attribute_that_logging_asks() -> No
         (StopwatchCallback, {"enable": "yes"}),
         (CUDAProfilerCallback, {"start_step": -1}),
         (CUDAProfilerCallback, {"num_steps": 0}),
+        (StopwatchCallback, {"cpu_usage_meas_name": 5}),
+        (StopwatchCallback, {"cpu_usage_meas_name": ""}),
+        (StopwatchCallback, {"cpu_usage_meas_name": ["a"]}),
         (CUDAProfilerCallback, {"ranks": [-1]}),
+        (CUDAProfilerCallback, {"ranks": [True]}),
     ],
 )
 def test_an_argument_out_of_its_range_is_refused_with_what_was_given(make: Any, bad: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from known_cost import FakeClock
@@ -73,7 +74,7 @@ def test_arguments_enable_it_and_enabling_twice_is_an_error() -> None:
     stopwatch = Stopwatch(num_warmup_iters=3, print_every_n_iters=None, do_cuda_sync=False)
     try:
         assert stopwatch.is_enabled
-        with pytest.raises(TimingError, match="enabled already"):
+        with pytest.raises(MisuseError, match="enabled already"):
             stopwatch.enable(3, None, False)
     finally:
         stopwatch.reset()
@@ -81,7 +82,7 @@ def test_arguments_enable_it_and_enabling_twice_is_an_error() -> None:
 
 @pytest.mark.parametrize("bad", [{"num_warmup_iters": -1}, {"print_every_n_iters": 0}, {"on_misuse": "shrug"}])
 def test_a_number_out_of_its_range_is_refused_with_what_was_given(bad: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=repr(next(iter(bad.values())))):
+    with pytest.raises(TimingError, match=repr(next(iter(bad.values())))):
         Stopwatch().enable(**bad)  # type: ignore[arg-type]  # the point of the test
     assert not Stopwatch().is_enabled
 
@@ -518,6 +519,14 @@ def test_cpu_usage_is_metered_round_each_interval_of_the_chosen_measurement(
     stopwatch.disable()
 
     assert metered == [("begin", 2), ("end", 7), ("begin", 10), ("end", 15)]
+
+
+@pytest.mark.parametrize(("bad", "why"), [(5, "not int"), ("", "empty"), ("x" * 600, "600"), (["a"], "not list")])
+def test_the_cpu_usage_of_what_is_no_name_is_refused(bad: Any, why: str, stopwatch: Stopwatch) -> None:
+    with pytest.raises(MisuseError, match=why):
+        stopwatch.set_cpu_usage_meas_name(bad)
+
+    assert stopwatch.summary().cpu_usage is None
 
 
 def test_cpu_usage_is_measured_of_one_measurement_only(stopwatch: Stopwatch) -> None:

@@ -8,7 +8,11 @@ class TimingError(RuntimeError):
 
 
 class MisuseError(TimingError):
-    """A measurement or an iteration was used out of order: ended before it was started, started twice, left open."""
+    """Something was used out of order, or under a name that is refused.
+
+    A measurement, an iteration or a range was ended before it was started, started twice or left open; the Stopwatch or
+    the NVTXRangeWrapper was enabled twice.
+    """
 
 
 class RangeMismatchError(TimingError):

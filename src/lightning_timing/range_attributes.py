@@ -60,13 +60,13 @@ class PreparedRanges(dict[str, Any]):
     Args:
         sink: Prepares them.
         category: The stage; None outside of any.
-        on_bad_name: Told why a name is not used as it is. It may raise.
+        on_bad_name: Told why a name is not used as it is, and which one takes its place. It may raise.
 
     Attributes:
         set_payload: Gives one of them its payload, the batch index; None where there is no batch or ranges cannot.
     """
 
-    def __init__(self, sink: RangeSink, category: str | None, on_bad_name: Callable[[str], None]) -> None:
+    def __init__(self, sink: RangeSink, category: str | None, on_bad_name: Callable[[str, str], None]) -> None:
         super().__init__()
         self.set_payload = None if category is None else sink.set_payload
         self._sink = sink
@@ -81,10 +81,10 @@ class PreparedRanges(dict[str, Any]):
         if reason is None and "\0" in name:
             reason = "NVTX would cut a name at a NUL character"
         if reason is not None:
-            self._on_bad_name(f"{reason}; the range is recorded as {REFUSED_NAME}")
+            self._on_bad_name(reason, REFUSED_NAME)
             return REFUSED_NAME
         if len(self) >= MAX_NAMES:
-            self._on_bad_name(f"there are more than {MAX_NAMES} names; further ones are recorded as {OVERFLOW_NAME}")
+            self._on_bad_name(f"there are more than {MAX_NAMES} names", OVERFLOW_NAME)
             return OVERFLOW_NAME
         return name
 

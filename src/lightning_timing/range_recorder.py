@@ -186,11 +186,11 @@ class RangeRecorder:
     def _prepared_for(self, stage: str | None) -> PreparedRanges:
         return PreparedRanges(self._sink, stage, self._on_bad_name)
 
-    def _on_bad_name(self, reason: str) -> None:
+    def _on_bad_name(self, reason: str, substitute: str) -> None:
         message = f"range_push at {caller_place()}: {reason}"
         if self._tracked:
             raise MisuseError(message)
-        self._warn(reason, message)
+        self._warn(reason, f"{message}; the range is recorded as {substitute}")
 
     def _refuse_pop(self, stack: ThreadStack, expected_name: str | None) -> None:
         elsewhere = chain.from_iterable(

@@ -16,7 +16,7 @@ from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.misuse import Misuse
-from lightning_timing.names import shown
+from lightning_timing.names import shown, why_refused
 from lightning_timing.one_time import OneTimeMeasurements
 from lightning_timing.outside import Outside
 from lightning_timing.parts import Part
@@ -328,12 +328,14 @@ class Recorder:
             by_default: Whether a later choice may replace this one.
 
         Raises:
-            MisuseError: Another was chosen already, and misuse is to be raised.
+            MisuseError: Another was chosen already, or the name is refused, and misuse is to be raised.
         """
-        if self._phases_are_taken and is_phase(name) and name != ITERATION:
+        refusal = why_refused(name)
+        if refusal is None and self._phases_are_taken and is_phase(name) and name != ITERATION:
             refusal = (
                 f"{name!r} is a phase, whose CPU usage is not measured; choose 'iteration' or a measurement of yours"
             )
+        if refusal is not None:
             self._misuse.report(name, refusal, consequence="it is not measured")
             return
         if not self.cpu.may_be(name):

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from lightning_timing.errors import TimingError
 from lightning_timing.ledger import Interval
-
-
-def is_whole_number(value: object, least: int) -> bool:
-    """Whether a setting is an int, and no bool, from `least` on."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+from lightning_timing.validation import check_whole_number
 
 
 @dataclass(frozen=True)
@@ -21,16 +18,18 @@ class RecorderSettings:
         num_warmup_iters: First iterations of training that are not counted. Of any other stage it is the first one,
             unless this is 0.
         on_misuse: `raise` a MisuseError, or `warn` once for each name and drop the sample.
+
+    Raises:
+        TimingError: One of them is out of its range.
     """
 
     num_warmup_iters: int = 10
     on_misuse: Literal["raise", "warn"] = "raise"
 
     def __post_init__(self) -> None:
-        if not is_whole_number(self.num_warmup_iters, least=0):
-            raise ValueError(f"num_warmup_iters takes a whole number from 0 on, got {self.num_warmup_iters!r}")
+        check_whole_number("num_warmup_iters", self.num_warmup_iters, least=0)
         if self.on_misuse not in ("raise", "warn"):
-            raise ValueError(f"on_misuse takes raise or warn, got {self.on_misuse!r}")
+            raise TimingError(f"on_misuse takes raise or warn, got {self.on_misuse!r}")
 
 
 class IterationLabel(NamedTuple):

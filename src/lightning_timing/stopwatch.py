@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Final, Literal
 
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
-from lightning_timing.errors import TimingError
+from lightning_timing.errors import MisuseError
 from lightning_timing.parts import Part
 from lightning_timing.record import Figures
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import RecorderSettings, is_whole_number
+from lightning_timing.recording import RecorderSettings
+from lightning_timing.validation import check_whole_number
 
 _NAME: Final = "the Stopwatch"
 _NAME_OF_PRINTING: Final = "the printed report"
@@ -87,12 +88,11 @@ class Stopwatch:
             clock: Monotonic, in nanoseconds.
 
         Raises:
-            TimingError: It is enabled already.
-            ValueError: A number is out of its range.
+            MisuseError: It is enabled already.
+            TimingError: An argument is out of its range.
         """
         settings = RecorderSettings(num_warmup_iters=num_warmup_iters, on_misuse=on_misuse)
-        if print_every_n_iters is not None and not is_whole_number(print_every_n_iters, least=1):
-            raise ValueError(f"print_every_n_iters takes a whole number from 1 on or None, got {print_every_n_iters!r}")
+        check_whole_number("print_every_n_iters", print_every_n_iters, least=1, or_none=True)
         recorder = Recorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
         self.attach(recorder, print_every_n_iters=print_every_n_iters)
 
@@ -115,10 +115,10 @@ class Stopwatch:
             printing: Takes failures to print; None: they are raised.
 
         Raises:
-            TimingError: It is enabled already.
+            MisuseError: It is enabled already.
         """
         if self.recorder is not None:
-            raise TimingError("the Stopwatch is enabled already; call disable() first")
+            raise MisuseError("the Stopwatch is enabled already; call disable() first")
         self._print = printer
         self._part = part or Part(_NAME, strict=True)
         self._printing = printing or Part(_NAME_OF_PRINTING, strict=True)
@@ -232,7 +232,7 @@ class Stopwatch:
         Without psutil there is a warning, and no CPU usage.
 
         Raises:
-            MisuseError: Another measurement was chosen already, and misuse is to be raised.
+            MisuseError: Another measurement was chosen already, or the name is refused, and misuse is to be raised.
         """
         if self.recorder is not None and not self.recorder.is_compiling():
             with self._part:

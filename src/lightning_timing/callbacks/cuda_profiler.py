@@ -12,11 +12,11 @@ from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
-from lightning_timing.errors import TimingError
 from lightning_timing.nvtx_ranges import start_process_range
 from lightning_timing.phases import TRAIN
 from lightning_timing.record import Status
-from lightning_timing.recording import IterationLabel, is_whole_number
+from lightning_timing.recording import IterationLabel
+from lightning_timing.validation import check_whole_number
 
 CAPTURE_RANGE: Final = "capture"
 """The NVTX range around the window, in the domain: `nsys profile -c nvtx -p capture@lightning_timing`."""
@@ -148,10 +148,8 @@ class CUDAProfilerCallback(PhaseCallback):
         runtime: CudaRuntime | None = None,
     ) -> None:
         super().__init__(enable=enable)
-        if not is_whole_number(start_step, least=0):
-            raise TimingError(f"start_step takes a whole number from 0 on, got {start_step!r}")
-        if num_steps is not None and not is_whole_number(num_steps, least=1):
-            raise TimingError(f"num_steps takes a whole number from 1 on or None, got {num_steps!r}")
+        check_whole_number("start_step", start_step, least=0)
+        check_whole_number("num_steps", num_steps, least=1, or_none=True)
         self.start_step = start_step
         self.num_steps = num_steps
         self.ranks = validated_ranks(ranks)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lightning_timing.errors import TimingError
+from lightning_timing.validation import is_whole_number
 
 Ranks = tuple[int, ...] | Literal["all"]
 
@@ -21,7 +22,7 @@ def validated_ranks(ranks: Sequence[int] | Literal["all"]) -> Ranks:
     if (
         not isinstance(ranks, Sequence)
         or isinstance(ranks, str)
-        or not all(isinstance(rank, int) and rank >= 0 for rank in ranks)
+        or not all(is_whole_number(rank, least=0) for rank in ranks)
     ):
         raise TimingError(f"ranks takes global ranks, such as [0, 1], or all; got {ranks!r}")
     return tuple(ranks)

@@ -21,12 +21,14 @@ from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.names import shown, why_refused
 from lightning_timing.overhead import overhead_of
 from lightning_timing.parts import Part, warn_that_off
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
-from lightning_timing.recording import MeasuredIteration, RecorderSettings, is_whole_number
+from lightning_timing.recording import MeasuredIteration, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH, Stopwatch
+from lightning_timing.validation import check_whole_number
 
 
 class _Run(NamedTuple):
@@ -109,16 +111,15 @@ class StopwatchCallback(PhaseCallback):
         clock: Clock = monotonic_ns,
     ) -> None:
         super().__init__(enable=enable)
-        if not is_whole_number(num_warmup_iters, least=0):
-            raise TimingError(f"num_warmup_iters takes a whole number from 0 on, got {num_warmup_iters!r}")
-        if print_every_n_iters is not None and not is_whole_number(print_every_n_iters, least=1):
+        RecorderSettings(num_warmup_iters, on_misuse)  # which checks them
+        check_whole_number("print_every_n_iters", print_every_n_iters, least=1, or_none=True)
+        refusal = None if cpu_usage_meas_name is None else why_refused(cpu_usage_meas_name)
+        if refusal is not None:
             raise TimingError(
-                f"print_every_n_iters takes a whole number from 1 on or None, got {print_every_n_iters!r}"
+                f"cpu_usage_meas_name takes a measurement's name or None, got {shown(cpu_usage_meas_name)}: {refusal}"
             )
         if device_time not in (None, "events", "sync", "off"):
             raise TimingError(f"device_time takes events, sync, off or None, got {device_time!r}")
-        if on_misuse not in ("warn", "raise"):
-            raise TimingError(f"on_misuse takes warn or raise, got {on_misuse!r}")
         if not folder or Path(folder).name != folder:
             raise TimingError(f"folder takes the name of a folder in the run dir, got {folder!r}")
         self.num_warmup_iters = num_warmup_iters
