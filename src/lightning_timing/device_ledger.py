@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_timing.clocks import Clock
-from lightning_timing.device_timer import DeviceTimer, Mark, Segment
+from lightning_timing.device_timer import DeviceStretch, DeviceTimer, Mark
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
 from lightning_timing.phases import ITERATION, OTHER
@@ -24,7 +24,7 @@ class DeviceLedger(Ledger):
         before_reading: Called before the clock is read.
     """
 
-    __slots__ = ("_begin_mark", "_carried", "_last_mark", "_segments", "_timer")
+    __slots__ = ("_begin_mark", "_carried", "_last_mark", "_stretches", "_timer")
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class DeviceLedger(Ledger):
     ) -> None:
         super().__init__(clock, phases, before_reading)
         self._timer = timer
-        self._segments: list[list[Segment]] = []
-        self._carried: dict[str, list[Segment]] = {}
+        self._stretches: list[list[DeviceStretch]] = []
+        self._carried: dict[str, list[DeviceStretch]] = {}
         self._begin_mark: Mark | None = None
         self._last_mark: Mark | None = None
 
@@ -44,7 +44,7 @@ class DeviceLedger(Ledger):
         """Opens an empty ledger now."""
         super().begin(keep_intervals)
         self._carried.clear()
-        self._segments[:] = [[]]
+        self._stretches[:] = [[]]
         self._begin_mark = self._last_mark = self._timer.mark()
 
     def enter(self, phase: str, since_last: bool = False) -> None:
@@ -52,21 +52,21 @@ class DeviceLedger(Ledger):
         super().enter(phase, since_last)
         if not since_last:
             self._cut()
-        self._segments.append([])
+        self._stretches.append([])
 
     def leave(self, paused: bool = False) -> None:
         """Closes the phase on top."""
         measurement = self._open[-1]
         super().leave(paused)
         self._cut()
-        segments = self._segments.pop()
-        segments = self._carried.pop(measurement.name, []) + segments
+        stretches = self._stretches.pop()
+        stretches = self._carried.pop(measurement.name, []) + stretches
         if paused:
-            self._carried[measurement.name] = segments
+            self._carried[measurement.name] = stretches
             return
-        self._timer.add(measurement.name, *segments)
+        self._timer.add(measurement.name, *stretches)
         if measurement.whole is not None:
-            self._timer.add(measurement.whole.name, *segments)
+            self._timer.add(measurement.whole.name, *stretches)
 
     def close(self, at_last: bool = False) -> None:
         """Closes the ledger, and hands on the iteration's and the rest's parts."""
@@ -75,7 +75,7 @@ class DeviceLedger(Ledger):
             self._cut()
         if self._begin_mark is not None and self._last_mark is not None:
             self._timer.add(ITERATION, (self._begin_mark, self._last_mark))
-            self._timer.add(OTHER, *self._segments[0])
+            self._timer.add(OTHER, *self._stretches[0])
 
     @property
     def last_mark(self) -> Mark | None:
@@ -86,5 +86,5 @@ class DeviceLedger(Ledger):
         """Gives what passed on the device since the last boundary to the phase on top."""
         mark = self._timer.mark()
         if self._last_mark is not None:
-            self._segments[-1].append((self._last_mark, mark))
+            self._stretches[-1].append((self._last_mark, mark))
         self._last_mark = mark

@@ -45,8 +45,8 @@ class Mark:
             self._pool.append(self.event)
 
 
-Segment = tuple[Mark, Mark]
-"""From one mark to another."""
+DeviceStretch = tuple[Mark, Mark]
+"""What passed on the device from one mark to another."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class DeviceTimes(Generic[_Key]):
 class _Iteration(Generic[_Key]):
     key: _Key
     end: Mark
-    intervals: list[tuple[str, Sequence[Segment]]]
+    intervals: list[tuple[str, Sequence[DeviceStretch]]]
 
     def marks(self) -> set[Mark]:
-        timed = {mark for _, segments in self.intervals for segment in segments for mark in segment}
+        timed = {mark for _, stretches in self.intervals for stretch in stretches for mark in stretch}
         return {mark for mark in (*timed, self.end) if mark.event is not None}
 
 
@@ -96,7 +96,7 @@ class DeviceTimer(Generic[_Key]):
         self._clock = clock
         self._events_left = max_events
         self._pool: deque[Event] = deque()
-        self._intervals: list[tuple[str, Sequence[Segment]]] = []
+        self._intervals: list[tuple[str, Sequence[DeviceStretch]]] = []
         self._pending: deque[_Iteration[_Key]] = deque()
         self._backlog = _Backlog(device)
         self._reason: str | None = None
@@ -121,14 +121,14 @@ class DeviceTimer(Generic[_Key]):
                 self._go_off(error)
         return Mark(event, self._clock(), self._pool)
 
-    def add(self, measurement: str, *segments: Segment) -> None:
+    def add(self, measurement: str, *stretches: DeviceStretch) -> None:
         """Takes an interval that has ended.
 
         Args:
             measurement: Its name.
-            segments: Its parts, each from one mark to another: one, or several where it was paused in between.
+            stretches: Its parts, each from one mark to another: one, or several where it was paused in between.
         """
-        self._intervals.append((measurement, segments))
+        self._intervals.append((measurement, stretches))
 
     def end_iteration(self, key: _Key, end: Mark) -> None:
         """Closes the iteration to which the intervals added since the last one belong.
@@ -147,8 +147,8 @@ class DeviceTimer(Generic[_Key]):
             key: Comes back with the device times.
         """
         if self._intervals:
-            _, segments = self._intervals[-1]
-            self.end_iteration(key, segments[-1][1])
+            _, stretches = self._intervals[-1]
+            self.end_iteration(key, stretches[-1][1])
 
     def drop_iteration(self) -> None:
         """Forgets the intervals added since the last iteration."""
@@ -203,9 +203,9 @@ class DeviceTimer(Generic[_Key]):
         samples_ns: dict[str, list[int]] = {}
         untimed: Counter[str] = Counter()
         timed = timed and self._reason is None
-        for measurement, segments in iteration.intervals:
-            if timed and all(start.event is not None and end.event is not None for start, end in segments):
-                total_ns = sum(self._device.elapsed_ns(start.event, end.event) for start, end in segments)
+        for measurement, stretches in iteration.intervals:
+            if timed and all(start.event is not None and end.event is not None for start, end in stretches):
+                total_ns = sum(self._device.elapsed_ns(start.event, end.event) for start, end in stretches)
                 samples_ns.setdefault(measurement, []).append(total_ns)
             else:
                 untimed[measurement] += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from lightning_timing.callbacks.base import is_timing_callback
 from lightning_timing.callbacks.lightning_base import Callback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.phases import (
@@ -60,7 +61,7 @@ _WITHIN_A_BATCH: Final = tuple(
 )
 
 
-class Edges(NamedTuple):
+class ActionMeaning(NamedTuple):
     """What an action means.
 
     Attributes:
@@ -84,47 +85,39 @@ class Boundaries:
     Args:
         trainer: The Trainer.
         machine: What the edges call.
-        is_ours: Says whether a callback is this package's own, and so no phase.
         exception_raised: Called before a callback is told of an exception.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        machine: PhaseMachine,
-        is_ours: Callable[[object], bool],
-        exception_raised: Callable[[], None],
-    ) -> None:
+    def __init__(self, trainer: Any, machine: PhaseMachine, exception_raised: Callable[[], None]) -> None:
         self._trainer = trainer
         self._machine = machine
-        self._is_ours = is_ours
         self._exception_raised = exception_raised
 
-    def of_start_and_stop(self, action: str) -> Edges | None:
+    def of_start_and_stop(self, action: str) -> ActionMeaning | None:
         """What an action means that is started and stopped by name; None where it is no boundary."""
         machine = self._machine
         if action.rpartition(".")[2] in _FETCHES:
-            return Edges(
+            return ActionMeaning(
                 before=machine.fetch_began, after=machine.fetch_ended, turn=machine.iteration_ended, can_wait=True
             )
         if action == "optimizer_step":
-            return Edges(before=machine.step_began, after=machine.step_ended, can_wait=True)
+            return ActionMeaning(before=machine.step_began, after=machine.step_ended, can_wait=True)
         return None
 
-    def of_context(self, action: str) -> Edges | None:
+    def of_context(self, action: str) -> ActionMeaning | None:
         """What the context of an action means; None where it is no boundary."""
-        edges = self._of_context(action)
-        if edges is None:
+        meaning = self._of_context(action)
+        if meaning is None:
             return None
-        is_mere_phase = edges.before is None and edges.after is None
-        return edges._replace(can_wait=is_mere_phase or action.endswith(_WITHIN_A_BATCH))
+        is_mere_phase = meaning.before is None and meaning.after is None
+        return meaning._replace(can_wait=is_mere_phase or action.endswith(_WITHIN_A_BATCH))
 
-    def _of_context(self, action: str) -> Edges | None:
+    def _of_context(self, action: str) -> ActionMeaning | None:
         machine = self._machine
         if action == "run_training_epoch":
-            return Edges(before=machine.epoch_began, after=machine.epoch_ended)
+            return ActionMeaning(before=machine.epoch_began, after=machine.epoch_ended)
         if action == "save_checkpoint":
-            return Edges(phase=CHECKPOINT)
+            return ActionMeaning(phase=CHECKPOINT)
         kind, _, rest = action.partition("]")
         owner, _, hook = rest.rpartition(".")
         if kind == "[Strategy":
@@ -135,61 +128,61 @@ class Boundaries:
             return self._of_callback(owner, hook)
         return None
 
-    def _of_strategy(self, hook: str) -> Edges | None:
+    def _of_strategy(self, hook: str) -> ActionMeaning | None:
         machine = self._machine
         if hook == "batch_to_device":
-            return Edges(after=machine.transferred)
+            return ActionMeaning(after=machine.transferred)
         if hook in STEPS:
-            return Edges(phase=FORWARD, before=machine.forward_began)
+            return ActionMeaning(phase=FORWARD, before=machine.forward_began)
         if hook == "backward":
-            return Edges(phase=BACKWARD, before=machine.backward_began)
+            return ActionMeaning(phase=BACKWARD, before=machine.backward_began)
         return None
 
-    def _of_module(self, hook: str) -> Edges | None:
+    def _of_module(self, hook: str) -> ActionMeaning | None:
         machine, module = self._machine, self._trainer.lightning_module
         if hook == "optimizer_step":
-            return Edges(before=machine.step_began, after=machine.step_ended)
+            return ActionMeaning(before=machine.step_began, after=machine.step_ended)
         if hook == "optimizer_zero_grad":
-            return Edges(phase=ZERO_GRAD)
+            return ActionMeaning(phase=ZERO_GRAD)
         if hook == "lr_scheduler_step":
-            return Edges(phase=LR_SCHEDULER)
+            return ActionMeaning(phase=LR_SCHEDULER)
         if hook == "configure_gradient_clipping":
             clips = self._trainer.gradient_clip_val is not None or _overrides(module, hook)
-            return Edges(phase=GRAD_CLIP if clips else None, after=machine.gradients_ready)
+            return ActionMeaning(phase=GRAD_CLIP if clips else None, after=machine.gradients_ready)
         is_a_hook = hook.startswith("on_") and not hook.endswith("_batch_transfer")
         phase = callback_phase(type(module).__name__) if is_a_hook and _overrides(module, hook) else None
         if not module.automatic_optimization:
             if hook == "on_before_backward":
-                return Edges(phase, after=machine.backward_announced)
+                return ActionMeaning(phase, after=machine.backward_announced)
             if hook == "on_after_backward":
-                return Edges(phase, before=machine.backward_over)
+                return ActionMeaning(phase, before=machine.backward_over)
             if hook == "on_before_optimizer_step":
-                return Edges(phase, after=machine.gradients_ready)
+                return ActionMeaning(phase, after=machine.gradients_ready)
         if hook in _BATCH_ENDS:
-            return Edges(phase, after=machine.batch_completed)
+            return ActionMeaning(phase, after=machine.batch_completed)
         if hook in _EVALUATION_STARTS:
-            return Edges(phase, before=lambda: machine.evaluation_began(self._evaluation_stage(hook)))
+            return ActionMeaning(phase, before=lambda: machine.evaluation_began(self._evaluation_stage(hook)))
         if hook in _EVALUATION_EPOCH_ENDS:
-            return Edges(phase, before=machine.evaluation_batches_ended)
+            return ActionMeaning(phase, before=machine.evaluation_batches_ended)
         if hook in _EVALUATION_ENDS:
-            return Edges(phase, after=machine.evaluation_ended)
-        return Edges(phase) if phase else None
+            return ActionMeaning(phase, after=machine.evaluation_ended)
+        return ActionMeaning(phase) if phase else None
 
     def _evaluation_stage(self, hook: str) -> str:
         return SANITY_CHECK if self._trainer.sanity_checking else _EVALUATION_STARTS[hook]
 
-    def _of_callback(self, state_key: str, hook: str) -> Edges | None:
+    def _of_callback(self, state_key: str, hook: str) -> ActionMeaning | None:
         if hook == "on_exception":
-            return Edges(before=self._exception_raised)
+            return ActionMeaning(before=self._exception_raised)
         callback = next((c for c in self._trainer.callbacks if c.state_key == state_key), None)
         phase = None
-        if callback is not None and not self._is_ours(callback) and _overrides(callback, hook):
+        if callback is not None and not is_timing_callback(callback) and _overrides(callback, hook):
             phase = callback_phase(type(callback).__name__)
         if hook == "on_after_backward" and not self._trainer.lightning_module.automatic_optimization:
-            return Edges(phase, before=self._machine.backward_over)
+            return ActionMeaning(phase, before=self._machine.backward_over)
         if hook in _EVALUATION_EPOCH_ENDS:
-            return Edges(phase, before=self._machine.evaluation_batches_ended)
-        return Edges(phase) if phase else None
+            return ActionMeaning(phase, before=self._machine.evaluation_batches_ended)
+        return ActionMeaning(phase) if phase else None
 
 
 def _overrides(instance: object, hook: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from lightning_timing.callbacks.base import SKIPPABLE_HOOKS, TimingCallback, is_timing_callback
+from lightning_timing.callbacks.base import SKIPPABLE_HOOKS, TimingCallback
 from lightning_timing.callbacks.batch_size import batch_size
 from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.session import Session, call_last, join
@@ -78,7 +78,6 @@ class PhaseCallback(TimingCallback):
             follower,
             on_failure=self._part.fail,
             on_exception=partial(self.on_exception, trainer, trainer.lightning_module),
-            is_ours=is_timing_callback,
             strict=self.strict,
             outermost=outermost,
             listens=listens,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from lightning_timing.callbacks.actions import Boundaries, Edges
+from lightning_timing.callbacks.actions import ActionMeaning, Boundaries
 from lightning_timing.callbacks.boundary_contexts import (
     QUIET,
     AtOnce,
@@ -111,7 +111,7 @@ class ProfilerTap:
             try:
                 begin = self._starts[action_name]
             except KeyError:
-                begin, _ = self._find_edges_of(action_name)
+                begin, _ = self._find_handlers_of(action_name)
             if begin is not None:
                 begin()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
@@ -123,7 +123,7 @@ class ProfilerTap:
             try:
                 end = self._stops[action_name]
             except KeyError:
-                _, end = self._find_edges_of(action_name)
+                _, end = self._find_handlers_of(action_name)
             if end is not None:
                 end()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
@@ -141,41 +141,41 @@ class ProfilerTap:
         while self._ends:
             self._ends.pop(0)()
 
-    def _find_edges_of(self, action_name: str) -> tuple[Handler | None, Handler | None]:
+    def _find_handlers_of(self, action_name: str) -> tuple[Handler | None, Handler | None]:
         """What to call when an action is started and when it is stopped."""
         begin: Handler | None = None
         end: Handler | None = None
-        edges = self._boundaries.of_start_and_stop(action_name)
-        if edges is not None:
+        meaning = self._boundaries.of_start_and_stop(action_name)
+        if meaning is not None:
             note = self._trail.note
-            begin, end = (partial(note, handler) for handler in self._handlers(edges)[:2])
-            if edges.turn is not None and self._trail.follower is not None:
-                begin = partial(self._trail.turn, edges.turn, edges.before or ignore)
-        if edges is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
+            begin, end = (partial(note, handler) for handler in self._handlers(meaning)[:2])
+            if meaning.turn is not None and self._trail.follower is not None:
+                begin = partial(self._trail.turn, meaning.turn, meaning.before or ignore)
+        if meaning is not None or len(self._starts) < _MAX_QUIET_ACTIONS_KEPT:
             self._starts[action_name], self._stops[action_name] = begin, end
         return begin, end
 
     def _context_of(self, action_name: str) -> Context:
-        edges = None
+        meaning = None
         with self._part:
-            edges = self._boundaries.of_context(action_name)
-        if edges is None:
+            meaning = self._boundaries.of_context(action_name)
+        if meaning is None:
             return QUIET
-        begin, end, fail = self._handlers(edges)
+        begin, end, fail = self._handlers(meaning)
         trail = self._trail
-        if trail.follower is None or not edges.can_wait:
+        if trail.follower is None or not meaning.can_wait:
             return AtOnce(trail.at_once(begin), trail.at_once(end), trail.at_once(fail), self._part)
         kind = NotedEnd if begin is ignore else NotedBeginning if end is ignore else Noted
         return kind(begin, end, fail, trail, self._part)
 
-    def _handlers(self, edges: Edges) -> tuple[Handler, Handler, Handler]:
+    def _handlers(self, meaning: ActionMeaning) -> tuple[Handler, Handler, Handler]:
         """What handles the beginning of an action, its end, and its end by an exception."""
         enter, leave = self._machine.enter, self._machine.leave
-        entering = [] if edges.phase is None else [partial(enter, edges.phase)]
-        leaving = [] if edges.phase is None else [partial(leave, edges.phase)]
-        before = [] if edges.before is None else [edges.before]
-        turning = [] if edges.turn is None else [edges.turn]
-        after = [[] if edges.after is None else [partial(edges.after, succeeded)] for succeeded in (True, False)]
+        entering = [] if meaning.phase is None else [partial(enter, meaning.phase)]
+        leaving = [] if meaning.phase is None else [partial(leave, meaning.phase)]
+        before = [] if meaning.before is None else [meaning.before]
+        turning = [] if meaning.turn is None else [meaning.turn]
+        after = [[] if meaning.after is None else [partial(meaning.after, succeeded)] for succeeded in (True, False)]
         return _one_of([*turning, *before, *entering]), _one_of([*leaving, *after[0]]), _one_of([*leaving, *after[1]])
 
 

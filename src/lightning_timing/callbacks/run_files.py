@@ -141,7 +141,7 @@ class RunFiles:
             with self._part:
                 writer.close(status)
 
-    def close_segment(self, status: Status, figures: Figures, overhead: Mapping[str, float] | None) -> None:
+    def summarize_segment(self, status: Status, figures: Figures, overhead: Mapping[str, float] | None) -> None:
         """The call of the Trainer ended: ends the segment and writes the summary of the run so far."""
         if self._header is None:
             return

@@ -41,7 +41,7 @@ class Session:
         part: Takes failures to follow the Trainer.
     """
 
-    def __init__(self, trainer: Any, entry_point: str, is_ours: Callable[[object], bool]) -> None:
+    def __init__(self, trainer: Any, entry_point: str) -> None:
         stage = _FIRST_STAGES.get(entry_point, TRAIN)
         self.followers = Followers()
         is_automatic = trainer.lightning_module.automatic_optimization
@@ -50,7 +50,7 @@ class Session:
         self.members: set[object] = set()
         self._identified: dict[int, Callable[[], None]] = {}  # one for each, so that edges can be recognised
         self.on_exception: list[Callable[[BaseException], None]] = []
-        boundaries = Boundaries(trainer, self.machine, is_ours, self._exception_raised)
+        boundaries = Boundaries(trainer, self.machine, self._exception_raised)
         stop = self.followers.remove_all
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
         self.trail = Trail(self.part)
@@ -67,11 +67,6 @@ class Session:
             ),
         )
         trainer.profiler = self._tap
-
-    @property
-    def profiler(self) -> Any:
-        """The profiler that the user gave to the Trainer."""
-        return self._tap.profiler
 
     def note_step_of(self, index: int) -> None:
         """Notes that the optimizer of this index steps."""
@@ -127,7 +122,6 @@ def join(
     *,
     on_failure: Callable[[Exception], None],
     on_exception: Callable[[BaseException], None],
-    is_ours: Callable[[object], bool],
     strict: bool,
     outermost: bool = False,
     listens: bool = True,
@@ -140,14 +134,13 @@ def join(
         follower: Whom to tell.
         on_failure: Told what the follower raised, which is then told of nothing any more.
         on_exception: Told of the exception that ends the run, if one does, before any other callback is.
-        is_ours: Says whether a callback is this package's own.
         strict: Whether failures, the follower's included, are raised.
         outermost: Whether it is told first of what opens and last of what ends.
         listens: Whether it is told of phases at all, and not only of an exception.
     """
     session = _sessions.get(trainer)
     if session is None:
-        session = _sessions[trainer] = Session(trainer, entry_point, is_ours)
+        session = _sessions[trainer] = Session(trainer, entry_point)
     session.part.strict |= strict
     session.on_exception.append(on_exception)
     session.members.add(follower)

@@ -203,7 +203,7 @@ class StopwatchCallback(PhaseCallback):
             figures, overhead = recorder.figures(), None
             with self._part:
                 overhead = overhead_of(recorder)
-            running.files.close_segment(status, figures, overhead)
+            running.files.summarize_segment(status, figures, overhead)
             for reason in recorder.problems():
                 warn_that_off("a part of the Stopwatch", reason)
             if not running.printing.is_off:
