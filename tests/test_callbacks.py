@@ -15,12 +15,13 @@ from ledger_records import lightning, lines, rows, stopwatch, summary
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.profilers import SimpleProfiler
 from tiny_training import callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
-from whole_suite import FakeRuntime
+from whole_suite import FakeRuntime, Suite, our_warnings
 
 from lightning_timing import (
     CUDAProfilerCallback,
     MisuseError,
     NVTXCallback,
+    NVTXRangeWrapper,
     Stopwatch,
     StopwatchCallback,
     TimingError,
@@ -411,8 +412,40 @@ def test_a_phase_cannot_have_cpu_usage_and_that_is_said(name: str, tmp_path: Pat
 def test_cpu_usage_of_what_is_never_measured_is_said_to_be_unknown(tmp_path: Path) -> None:
     pl = lightning()
     callbacks = [StopwatchCallback(cpu_usage_meas_name="typo", num_warmup_iters=0)]
-    with pytest.warns(UserWarning, match="the CPU usage of 'typo' is unknown: nothing of that name was measured"):
+    with our_warnings() as said:
         fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=callbacks)
+
+    unknown = "the CPU usage of 'typo' is unknown: nothing of that name was measured after warm-up"
+    assert said == [f"lightning_timing: {unknown}"]
+
+
+# ---- ranges ----
+
+
+def test_ranges_that_were_enabled_before_the_run_get_no_phases_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite, pl = Suite(monkeypatch), lightning()
+    NVTXRangeWrapper().enable()
+    with our_warnings() as said:
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[NVTXCallback()])
+
+    assert (NVTXRangeWrapper().is_enabled, suite.tool.events) == (True, [])
+    NVTXRangeWrapper().disable()
+    remedy = "the NVTXRangeWrapper was enabled before the run, so no phases are pushed: disable() it first"
+    assert said == [f"lightning_timing: {remedy}"]
+
+
+def test_a_second_callback_leaves_the_ranges_to_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite, pl = Suite(monkeypatch), lightning()
+    with our_warnings() as said:
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[NVTXCallback(), NVTXCallback()])
+
+    assert said == []
+    assert suite.tool.events.count("+iteration") == 2
+
+
+# ---- capture windows ----
 
 
 def test_each_batch_has_its_own_row_once_a_capture_window_is_closed(tmp_path: Path) -> None:

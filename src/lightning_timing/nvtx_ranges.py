@@ -44,12 +44,14 @@ class NVTXRangeWrapper:
         MisuseError: If it is to be enabled and is enabled already.
     """
 
-    __slots__ = ("_enabled", "part", "recorder")
+    __slots__ = ("_enabled", "part", "pushes_phases", "recorder")
 
     _instance: ClassVar[NVTXRangeWrapper | None] = None
     _enabled: bool
     part: Part
     """Takes what fails while it is enabled."""
+    pushes_phases: bool
+    """Whether a callback enabled it, which pushes the phases of its run."""
     recorder: RangeRecorder | None
     """Takes the ranges; None while pushing and popping has no effect."""
 
@@ -58,7 +60,7 @@ class NVTXRangeWrapper:
         instance = cls._instance
         if instance is None:
             instance = cls._instance = super().__new__(cls)
-            instance._enabled = False
+            instance._enabled = instance.pushes_phases = False
             instance.part = Part("NVTX", strict=True)
             instance.recorder = None
         return instance
@@ -115,7 +117,7 @@ class NVTXRangeWrapper:
 
     def disable(self) -> None:
         """Closes the ranges that this thread has open, and makes every method a no-op again. May be called twice."""
-        self._enabled = False
+        self._enabled = self.pushes_phases = False
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             with self.part:

@@ -26,7 +26,7 @@ class OneTimeMeasurements:
         if refusal is None and name in self._times:
             refusal = f"one-time measurement {name!r} was started already: a name is measured once"
         elif refusal is None and len(self._times) >= MAX_MEASUREMENTS:
-            refusal = f"there are {MAX_MEASUREMENTS} one-time measurements already"
+            refusal = f"there are {MAX_MEASUREMENTS} one-time measurements already; use fixed names"
         if refusal is not None:
             self._misuse.report(name, refusal)
             return

@@ -190,6 +190,6 @@ class CUDAProfilerCallback(PhaseCallback):
         if not running.window.was_opened and trainer.state.fn == "fit" and status == "completed":
             warnings.warn(
                 f"lightning_timing: the capture window never opened: the run had fewer than start_step + 1 = "
-                f"{self.start_step + 1} training batches",
+                f"{self.start_step + 1} training batches; lower start_step or train longer",
                 stacklevel=2,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import ExitStack, nullcontext
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.session import Session, leave
@@ -12,6 +12,8 @@ from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
 from lightning_timing.record import Status
 from lightning_timing.recording import IterationLabel
+
+_ENABLED_BEFORE: Final = "the NVTXRangeWrapper was enabled before the run, so no phases are pushed: disable() it first"
 
 
 class RangeFollower:
@@ -78,6 +80,9 @@ class NVTXCallback(PhaseCallback):
     It enables the `NVTXRangeWrapper` when a run starts and disables it when the run ends, however it ends. Where no
     tool is attached nobody would see the ranges, and it does not even listen.
 
+    If the `NVTXRangeWrapper` is enabled already when a run starts, it pushes no phases and leaves the wrapper alone. It
+    warns of that, unless it was another callback that enabled it and pushes the phases.
+
     Args:
         enable: Whether it does anything at all.
         sync_on_push: Wait for the device before a range is opened.
@@ -108,11 +113,14 @@ class NVTXCallback(PhaseCallback):
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
         """Enables the wrapper, and follows the phases if ranges have any effect."""
         if NVTX_RANGES.is_enabled:
+            if NVTX_RANGES.is_recording and not NVTX_RANGES.pushes_phases and not trainer.global_rank:
+                warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
             return None
         with warnings.catch_warnings() if trainer.global_rank else nullcontext():
             if trainer.global_rank:
                 warnings.simplefilter("ignore")  # rank 0 says it for all
             NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
+        NVTX_RANGES.pushes_phases = True
         self._part = NVTX_RANGES.part  # one part, whether it fails in a user's call or here
         if not NVTX_RANGES.is_recording:
             return _Running(None, None)

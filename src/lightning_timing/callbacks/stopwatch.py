@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from lightning_timing.errors import TimingError
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.names import shown, why_refused
 from lightning_timing.overhead import overhead_of
-from lightning_timing.parts import Part, warn_that_off
+from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
 from lightning_timing.recording import MeasuredIteration, RecorderSettings
@@ -73,7 +74,7 @@ class StopwatchCallback(PhaseCallback):
     It enables the `Stopwatch` when a run starts and disables it when the run ends, however it ends. A second one in the
     same Trainer measures for itself, and writes to another folder; user measurements go to the first.
 
-    It belongs into the Trainer of every rank, whichever of them are chosen: at `setup` they all ask rank 0 where to
+    It belongs in the Trainer of every rank, whichever of them are chosen: at `setup` they all ask rank 0 where to
     write. The calls of a Trainer (`fit`, then `test`) are one run, unless its strategy spawns new processes for each.
 
     Args:
@@ -205,7 +206,7 @@ class StopwatchCallback(PhaseCallback):
                 overhead = overhead_of(recorder)
             running.files.summarize_segment(status, figures, overhead)
             for reason in recorder.problems():
-                warn_that_off("a part of the Stopwatch", reason)
+                warnings.warn(f"lightning_timing: {reason}", stacklevel=2)
             if not running.printing.is_off:
                 with running.printing:
                     report = Stopwatch.render(figures)
