@@ -84,7 +84,7 @@ def test_it_cannot_wait_where_more_than_phases_matters(clock: FakeClock) -> None
     recorder.rest()
     assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
     go_through_one(recorder, clock)
-    recorder.add("the user's")
+    recorder.user.add("the user's")
     assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
     recorder.begin_stage("validate")
     assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
@@ -107,7 +107,7 @@ def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: 
         lambda recorder: recorder.figures(),
         lambda recorder: recorder.measured_ns,
         lambda recorder: recorder.intervals_measured,
-        lambda recorder: recorder.add("the user's"),
+        lambda recorder: recorder.user.add("the user's"),
     ],
 )
 def test_whoever_asks_has_it_told_of_all_so_far(ask: Callable[[LateRecorder], object], clock: FakeClock) -> None:

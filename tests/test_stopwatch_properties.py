@@ -258,7 +258,7 @@ def check_stage(stage: StageSummary, model: ModelStage) -> None:
 def check_open(recorder: Recorder, model: ModelStage) -> None:
     """What is open, on which thread, is what the model has open: nothing that was ended was left behind."""
     for name, measurement in model.measurements.items():
-        found = recorder.measurements[name]
+        found = recorder.stage.measurements[name]
         openings = len(found.openings) + found.is_open
         assert openings == len(measurement.openings)
 

@@ -63,7 +63,7 @@ class LateRecorder(Recorder):
         """Whether it can be told of whole iterations, as nothing but their phases matters."""
         stage = self.stage
         is_warm = bool(stage.iterations) and stage.warmup_left <= 0
-        return is_warm and not self.measurements and not self.cpu.is_due(stage.stage)
+        return is_warm and not stage.measurements and not self.cpu.is_due(stage.stage)
 
     def take_alike(
         self, slots: tuple[Slot, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]

@@ -6,7 +6,7 @@ import warnings
 from typing import Final, Literal
 
 from lightning_timing.errors import MisuseError
-from lightning_timing.names import caller_place
+from lightning_timing.names import caller
 
 _MAX_WARNINGS: Final = 1000
 _MAX_NAME_SHOWN: Final = 80
@@ -37,8 +37,10 @@ class Misuse:
         key = str(name)[:_MAX_NAME_SHOWN]
         if not self._raises and (key in self._warned or len(self._warned) >= _MAX_WARNINGS):
             return
-        message = f"{what} (at {caller_place()})"
+        file, line = caller()
+        message = f"{what} (at {file}:{line})"
         if self._raises:
             raise MisuseError(message)
         self._warned.add(key)
-        warnings.warn(f"lightning_timing: {message}; {consequence}, and this is not warned of again", stacklevel=4)
+        warning = f"lightning_timing: {message}; {consequence}, and this is not warned of again"
+        warnings.warn_explicit(warning, UserWarning, file, line)

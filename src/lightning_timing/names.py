@@ -36,8 +36,14 @@ def shown(name: object) -> str:
 
 
 def caller_place() -> str:
-    """The file and line of the innermost frame outside this package, as `file:line`. Costs microseconds."""
+    """Where this package was called, as `file:line`."""
+    file, line = caller()
+    return f"{file}:{line}"
+
+
+def caller() -> tuple[str, int]:
+    """The file and the line of the innermost frame outside this package. Costs microseconds."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIR):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return frame.f_code.co_filename, frame.f_lineno

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -14,7 +14,7 @@ from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.ledger import Ledger
-from lightning_timing.measurement import Measurement, UserSamples
+from lightning_timing.measurement import UserSamples
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown, why_refused
 from lightning_timing.one_time import OneTimeMeasurements
@@ -24,7 +24,7 @@ from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
 from lightning_timing.record import Figures
 from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
-from lightning_timing.user_measurements import Measurements, UserMeasurements
+from lightning_timing.user_measurements import UserMeasurements
 
 INTERVALS_KEPT_ITERATIONS: Final = 10_000
 """Iterations of a stage whose intervals are handed on with their positions; later ones have only their sums."""
@@ -35,9 +35,7 @@ _NO_LABEL: Final = IterationLabel()
 class Recorder:
     """Turns iterations, phases and the user's measurements into the figures of each stage.
 
-    A measurement is started and ended by `Stopwatch` on `measurements`, the current stage's, so that the hot path
-    costs no further call; what is out of the ordinary goes to `user`. What an iteration leaves to do, beyond counting
-    it, is done for some of them at once.
+    What an iteration leaves to do, beyond counting it, is done for some of them at once.
 
     Args:
         settings: How to count.
@@ -51,8 +49,7 @@ class Recorder:
         clock: The clock.
         is_compiling: Whether torch.compile is tracing.
         stage: The current stage.
-        measurements: The user's measurements in it.
-        user: Takes what is out of the ordinary with them.
+        user: The user's measurements.
         one_time: One-time measurements.
         cpu: Which measurement gets CPU usage.
         catch_up: Has it told of all phases so far, where it follows late.
@@ -84,7 +81,6 @@ class Recorder:
         self.catch_up: Callable[[], None] = _nothing
         self._stages: dict[str, StageRecord] = {}
         self.stage = self._stages[TRAIN] = self._new_stage(TRAIN)
-        self.measurements: Measurements = self.stage.measurements
         self._ledger = (
             Ledger(clock, self.stage.phases, before_reading)
             if device_timer is None
@@ -103,8 +99,16 @@ class Recorder:
         self.cpu = CpuChoice(clock)
         self.one_time = OneTimeMeasurements(self._ledger.read, self._misuse)
         self.user = UserMeasurements(
-            clock, before_reading, device_timer, self._ledger, self.cpu, self._misuse, phases_are_taken
+            clock,
+            before_reading,
+            device_timer,
+            self._ledger,
+            self.cpu,
+            self._misuse,
+            stages=self._stages,
+            phases_are_taken=phases_are_taken,
         )
+        self.user.begin_stage(self.stage)
         self.cpu.is_warming_up = self.stage.warmup_left > 0
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
@@ -120,7 +124,7 @@ class Recorder:
         if stage not in self._stages:
             self._stages[stage] = self._new_stage(stage)
         self.stage = self._stages[stage]
-        self.measurements = self.stage.measurements
+        self.user.begin_stage(self.stage)
         self._ledger.phases = self.stage.phases
         self._outside.begin_stage(self.stage)
         self.cpu.is_warming_up = self.stage.warmup_left > 0
@@ -142,13 +146,6 @@ class Recorder:
         for stage, record in self._stages.items():
             record.warmup_left = self._warmup_of(stage)
         self.cpu.is_warming_up = self.stage.warmup_left > 0
-
-    def all_measurements(self) -> Iterator[Measurements]:
-        """The user's measurements of each stage, the current one's first."""
-        yield self.measurements
-        for stage in list(self._stages.values()):  # another thread may ask while this one begins a stage
-            if stage is not self.stage:
-                yield stage.measurements
 
     # ---- iterations ----
 
@@ -182,7 +179,7 @@ class Recorder:
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger
-        if self.measurements:
+        if stage.measurements:
             self._take_users_outside(stage)
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
@@ -217,12 +214,12 @@ class Recorder:
         if not stage.iterations:
             self._recognise_compilation()
         self._outside.take_first_wait()
-        if self.measurements:
-            left_open = self.user.spoil_open(self.measurements, last_of_warmup=stage.warmup_left == 1)
+        if stage.measurements:
+            left_open = self.user.spoil_open(last_of_warmup=stage.warmup_left == 1)
         counts = not stage.leave_out()
         if counts:
             stage.iterations += 1
-            if self.measurements:
+            if stage.measurements:
                 users = stage.take_users()
             self._keep(label, users)
         else:
@@ -311,15 +308,6 @@ class Recorder:
 
     # ---- the user's measurements ----
 
-    def add(self, name: str) -> Measurement | None:
-        """Makes the measurement of a new name in this stage; None where the name is refused."""
-        self.catch_up()
-        measurement = self.user.add(self.measurements, name)
-        if measurement is not None and not self._phases_are_taken and not self._ledger.is_open:
-            # A plain loop's first iteration begins with its first measurement.
-            self._ledger.begin(keep_intervals=False)
-        return measurement
-
     def choose_cpu_usage(self, name: str, by_default: bool = False) -> None:
         """Has the CPU usage of a measurement, or of the whole iteration, metered. Without psutil there is a warning.
 
@@ -344,7 +332,7 @@ class Recorder:
             return
         with self._cpu_part:
             self.cpu.choose(name, by_default)
-        for measurements in self.all_measurements():
+        for measurements in self.user.of_all_stages():
             if name in measurements:
                 measurements[name].go_unusual()
 

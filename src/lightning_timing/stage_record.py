@@ -94,7 +94,10 @@ class StageRecord:
         Returns:
             The sum of each measurement's samples in it, in nanoseconds.
         """
-        self._count_iterations((label,), iteration_ns)
+        self.iterations_taken += 1
+        self.iterations_ns += iteration_ns
+        self.samples = None if self.samples is None or label.samples is None else self.samples + label.samples
+        self.skipped_batches += label.skipped
         ns_by_name: dict[str, int] = {}
         if other_ns is not None:
             _add(ns_by_name, self.phases[ITERATION], iteration_ns)
@@ -130,7 +133,11 @@ class StageRecord:
         Returns:
             The sum of each measurement's samples in each iteration, in nanoseconds.
         """
-        self._count_iterations(labels, sum(iterations_ns))
+        self.iterations_taken += len(labels)
+        self.iterations_ns += sum(iterations_ns)
+        sizes = [label.samples for label in labels]
+        self.samples = None if self.samples is None or None in sizes else sum(filter(None, sizes), self.samples)
+        self.skipped_batches += sum(label.skipped for label in labels)
         ns_by_name: dict[str, Sequence[int]] = {}
         whole_and_other = (self.phases[ITERATION], iterations_ns), (self.phases[OTHER], others_ns)
         for measurement, ns in (*whole_and_other, *samples):
@@ -141,13 +148,6 @@ class StageRecord:
                 counted.distribution.pending.extend(ns)
                 counted = counted.whole
         return ns_by_name
-
-    def _count_iterations(self, labels: Sequence[IterationLabel], took_ns: int) -> None:
-        self.iterations_taken += len(labels)
-        self.iterations_ns += took_ns
-        for label in labels:
-            self.samples = None if self.samples is None or label.samples is None else self.samples + label.samples
-            self.skipped_batches += label.skipped
 
     def fold(self) -> None:
         """Bounds the memory. To be called after each iteration, or after each few of them.

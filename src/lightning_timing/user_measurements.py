@@ -1,19 +1,22 @@
-"""The user's measurements of a stage, where starting or ending one is more than two readings of the clock."""
+"""The user's measurements: started and ended at little more than two readings of the clock, and what else they need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import get_ident
 from typing import Any, Final
 
 from lightning_timing.clocks import Clock
+from lightning_timing.compiling import compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement, Opening
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
+from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, is_phase
+from lightning_timing.stage_record import StageRecord
 
 Measurements = dict[str, Measurement]
 
@@ -21,7 +24,7 @@ _TOO_MANY_NAMES: Final = "more different names than are measured"
 
 
 class UserMeasurements:
-    """Makes measurements, finds what encloses them, and takes the starts and ends that are out of the ordinary.
+    """Makes measurements, starts and ends them, and finds what encloses them.
 
     Args:
         clock: Monotonic, in nanoseconds.
@@ -30,11 +33,30 @@ class UserMeasurements:
         ledger: The phases of the iteration that is open.
         cpu: Knows which measurement gets CPU usage.
         misuse: Told of what is used out of order.
+        stages: All stages so far, by name.
         phases_are_taken: Whether the callbacks measure phases, whose names are then not free.
 
     Attributes:
+        is_compiling: Whether torch.compile is tracing.
+        part: Takes failures to measure.
         catch_up: Has the ledger told of all phases so far, where it follows late.
     """
+
+    __slots__ = (
+        "_before_reading",
+        "_clock",
+        "_cpu",
+        "_ledger",
+        "_measurements",
+        "_misuse",
+        "_names_refused",
+        "_phases_are_taken",
+        "_stages",
+        "_timer",
+        "catch_up",
+        "is_compiling",
+        "part",
+    )
 
     def __init__(
         self,
@@ -44,24 +66,91 @@ class UserMeasurements:
         ledger: Ledger,
         cpu: CpuChoice,
         misuse: Misuse,
+        *,
+        stages: Mapping[str, StageRecord],
         phases_are_taken: bool,
     ) -> None:
+        self.is_compiling = compiling_probe()
+        self.part = Part("the Stopwatch", strict=True)
+        self.catch_up: Callable[[], None] = _nothing
         self._clock = clock
         self._before_reading = before_reading
         self._timer = timer
         self._ledger = ledger
         self._cpu = cpu
         self._misuse = misuse
+        self._stages = stages
         self._phases_are_taken = phases_are_taken
         self._names_refused = False
-        self.catch_up: Callable[[], None] = lambda: None
+        self._measurements: Measurements = {}
 
-    def add(self, measurements: Measurements, name: str) -> Measurement | None:
+    def begin_stage(self, stage: StageRecord) -> None:
+        """Has what follows measured for a stage."""
+        self._measurements = stage.measurements
+
+    def of_all_stages(self) -> Iterator[Measurements]:
+        """The measurements of each stage, the current one's first."""
+        yield self._measurements
+        for stage in list(self._stages.values()):  # another thread may ask while this one begins a stage
+            if stage.measurements is not self._measurements:
+                yield stage.measurements
+
+    # ---- the hot path ----
+
+    def start(self, name: str) -> None:
+        """Starts a measurement: as in `Stopwatch.start_meas`."""
+        if self.is_compiling():
+            return
+        try:
+            try:
+                measurement = self._measurements[name]
+            except (KeyError, TypeError):
+                added = self.add(name)
+                if added is None:
+                    return
+                measurement = added
+            thread = get_ident()
+            now = self._clock()
+            # Nothing is called between this test and the three stores, so no other thread can come in between.
+            if measurement.is_open or measurement.unusual:
+                self._start_unusual(measurement, thread)
+                return
+            measurement.thread = thread
+            measurement.begin_ns = now
+            measurement.is_open = True
+        except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
+            self.part.fail(error)
+
+    def end(self, name: str) -> None:
+        """Ends a measurement: as in `Stopwatch.end_meas`."""
+        if self.is_compiling():
+            return
+        try:
+            now = self._clock()
+            try:
+                measurement = self._measurements[name]
+            except (KeyError, TypeError):
+                self._end_unusual(name, now)
+                return
+            thread = get_ident()
+            if not measurement.is_open or measurement.thread != thread:
+                self._end_unusual(name, now)
+                return
+            measurement.is_open = False
+            measurement.append(now - measurement.begin_ns)
+        except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
+            self.part.fail(error)
+
+    # ---- what is out of the ordinary ----
+
+    def add(self, name: str) -> Measurement | None:
         """Makes the measurement of a new name; None for a name that is refused, after misuse was reported."""
+        self.catch_up()
         refusal = self._why_refused(name)
         if refusal is not None:
             self._misuse.report(name, refusal)
             return None
+        measurements = self._measurements
         if len(measurements) >= MAX_MEASUREMENTS:
             self._names_refused = True
             self._misuse.report(
@@ -71,6 +160,9 @@ class UserMeasurements:
                 consequence="no further name is measured",
             )
             return None
+        if not self._phases_are_taken and not self._ledger.is_open:
+            # A plain loop's first iteration begins with its first measurement.
+            self._ledger.begin(keep_intervals=False)
         every_edge_does_more = self._before_reading is not None or self._timer is not None
         measurement = Measurement(name, unusual=every_edge_does_more or name == self._cpu.name)
 
@@ -116,7 +208,7 @@ class UserMeasurements:
             return None if innermost is None else innermost[1]
         return ITERATION if phase is None else phase
 
-    def start(self, measurement: Measurement, thread: int) -> None:
+    def _start_unusual(self, measurement: Measurement, thread: int) -> None:
         """Starts a measurement that is open already, or whose every edge needs more than a reading of the clock."""
         measurement.go_unusual()
         opening = measurement.openings.get(thread)
@@ -131,16 +223,10 @@ class UserMeasurements:
         mark = None if self._timer is None else self._timer.mark()
         measurement.openings[thread] = Opening(self._clock(), mark=mark)
 
-    def end(self, stages: Iterable[Measurements], name: str, now: int) -> None:
-        """Ends a measurement that the fast path does not know as open.
-
-        Args:
-            stages: The measurements of each stage, the current one's first: one may end in another than it began.
-            name: As it was started.
-            now: A reading of the clock, from before the search.
-        """
+    def _end_unusual(self, name: str, now: int) -> None:
+        """Ends a measurement that the fast path does not know as open: perhaps it was started in another stage."""
         thread = get_ident()
-        measurement = _open_on(thread, stages, name)
+        measurement = _open_on(thread, self.of_all_stages(), name)
         if measurement is None:
             about = _TOO_MANY_NAMES if self._names_refused else name
             self._misuse.report(about, f"measurement {shown(name)} was ended without having been started on its thread")
@@ -159,7 +245,7 @@ class UserMeasurements:
         measurement.begin_ns = opening.begin_ns
         measurement.append(now - opening.begin_ns)
 
-    def spoil_open(self, measurements: Measurements, last_of_warmup: bool) -> list[str]:
+    def spoil_open(self, last_of_warmup: bool) -> list[str]:
         """Has the samples of this thread's open measurements dropped, since their iteration is over.
 
         Those of other threads go on, unless warm-up just ended: what began in it does not count.
@@ -168,7 +254,7 @@ class UserMeasurements:
             The names of this thread's; none where warm-up just ended, for to straddle that is no misuse.
         """
         names = []
-        for measurement in list(measurements.values()):  # another thread may add one meanwhile
+        for measurement in list(self._measurements.values()):  # another thread may add one meanwhile
             if not measurement.is_open and not measurement.openings:
                 continue
             thread = get_ident()
@@ -190,3 +276,7 @@ def _open_on(thread: int, stages: Iterable[Measurements], name: str) -> Measurem
         if measurement is not None and measurement.is_open_on(thread):
             return measurement
     return None
+
+
+def _nothing() -> None:
+    """Nothing is told of late."""
