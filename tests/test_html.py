@@ -15,7 +15,7 @@ from records import MS, header, outside, phases, rows, summary_of, write_lines, 
 
 from lightning_timing.phases import PHASES
 from lightning_timing.range_attributes import PHASE_COLORS
-from lightning_timing.record import DeviceSummary, StageSummary
+from lightning_timing.record import DeviceSummary, StageSummary, TimingOverhead
 from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.palette import OTHER_COLOR, phase_color
 from lightning_timing.reporting.units import printable
@@ -219,7 +219,7 @@ def test_device_time_has_columns_where_it_is_known(tmp_path: Path) -> None:
 
 
 def test_skipped_batches_and_the_cost_of_timing_are_shown(tmp_path: Path) -> None:
-    summary = summary_of(rows([phases(forward=MS)] * 20), timing_overhead={"seconds": 0.0002, "share": 0.01})
+    summary = summary_of(rows([phases(forward=MS)] * 20), timing_overhead=TimingOverhead(seconds=0.0002, share=0.01))
     stage = replace(summary.stages["train"], skipped_batches=3)
     page = page_of(write_summary(tmp_path, replace(summary, stages={"train": stage})))
     assert "3 batches skipped" in page.text

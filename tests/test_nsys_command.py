@@ -6,8 +6,9 @@ import pytest
 from nsys_exports import ExportBuilder
 from records import MS, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
 
+from lightning_timing.cli import nsys
 from lightning_timing.cli.main import main
-from lightning_timing.nsys_agreement import Agreement, agreements
+from lightning_timing.nsys_agreement import TOLERANCE_S, TOLERANCE_SHARE, Agreement, agreements
 from lightning_timing.nsys_export import read_export
 from lightning_timing.record_series import SeriesBuilder
 
@@ -107,6 +108,12 @@ def test_beside_the_stopwatch_what_disagrees_is_flagged(
     assert table(out)["forward"][-4:] == ["4.10 ms", "4.00 ms", "+100.0 us", "DISAGREES"]
     assert table(out)["iteration"][-3:] == ["10.0 ms", "10.0 ms", "0 s"]
     assert "disagree by more than 50 us and 2 % on: train/forward" in out
+
+
+def test_the_help_names_the_tolerances() -> None:
+    tolerances = f"{TOLERANCE_S * 1e6:g} us and {TOLERANCE_SHARE * 100:g} %"
+    assert nsys.__doc__ is not None
+    assert tolerances in nsys.__doc__
 
 
 def test_the_process_is_the_one_that_wrote_the_record(

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from rich.cells import cell_len
 
 from lightning_timing.phases import CALLBACKS, FIRST_DATA_WAIT, FORWARD, ITERATION
-from lightning_timing.record import CpuUsage, StageSummary
+from lightning_timing.record import CpuUsage, StageSummary, TimingOverhead
 from lightning_timing.reporting.blocks import Column, Heading, Lines, Table
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.text import render, render_summary
@@ -145,7 +145,7 @@ def test_a_summary_as_text() -> None:
         {"complete_run": 12.3, "setup": None},
         CpuUsage("iteration", 180.0, 60.0, 0.9),
         Verdict("input-bound", "data_wait takes 42 %", "more workers"),
-        {"seconds": 0.001, "share": 0.0005},
+        TimingOverhead(seconds=0.001, share=0.0005),
         width=140,
     )
 

@@ -15,10 +15,10 @@ class CudaRuntime(Protocol):
         """Waits until the device has done all that was enqueued."""
 
     def profiler_start(self) -> None:
-        """CudaProfilerStart."""
+        """Calls cudaProfilerStart."""
 
     def profiler_stop(self) -> None:
-        """CudaProfilerStop."""
+        """Calls cudaProfilerStop."""
 
 
 class TorchCudaRuntime:
@@ -38,13 +38,13 @@ class TorchCudaRuntime:
         torch.cuda.synchronize(self._device)
 
     def profiler_start(self) -> None:
-        """CudaProfilerStart."""
+        """Calls cudaProfilerStart."""
         import torch
 
         torch.cuda.profiler.start()  # type: ignore[no-untyped-call]  # torch does not annotate it
 
     def profiler_stop(self) -> None:
-        """CudaProfilerStop."""
+        """Calls cudaProfilerStop."""
         import torch
 
         torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]  # torch does not annotate it

@@ -24,4 +24,4 @@ class PresetError(TimingError):
 
 
 class BadInputError(TimingError):
-    """A file handed to the command line is missing, cut, foreign or of a newer schema: one line, and exit code 2."""
+    """A file handed to the command line is missing, cut, foreign or of another version: one line, exit code 2."""

@@ -52,7 +52,7 @@ class undisturbed:  # noqa: N801  # used as a function is, like those of context
             return
         if _handler_of(_SIGINT) is self:
             _set_handler(_SIGINT, previous)
-        # Not before: one that comes in between is noted yet.
+        # Not before: one that comes in between is still noted.
         noted, self._noted = self._noted, _OVER
         if noted:
             previous(*noted)

@@ -9,7 +9,7 @@ from lightning_timing.clocks import Clock
 from lightning_timing.measurement import Measurement
 
 Interval = tuple[str, int, int]
-"""A measurement's name, start and end, in nanoseconds from the ledger's beginning."""
+"""A measurement's name, start and end, in nanoseconds: on the clock, or from its iteration's beginning."""
 
 Sample = tuple[Measurement, int | None, int, int]
 """A phase's own time, None where it was paused, and its start and end on the clock, in nanoseconds.

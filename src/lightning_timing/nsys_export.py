@@ -138,7 +138,7 @@ def _read(tables: NsysTables) -> dict[int, ExportedProcess]:
     for thread, rows in groupby(tables.ranges(DOMAIN), key=lambda row: row.thread):
         number = process_of(thread)
         process = processes.setdefault(number, ExportedProcess(pid_of(number)))
-        _ThreadReading(process, work.get(thread, [])).read(rows)
+        _ThreadReading(process, work.get(thread, []), tables.path).read(rows)
     return processes
 
 
@@ -177,8 +177,9 @@ class _OpenRange:
 class _ThreadReading:
     """Goes through one thread's ranges and launches in the order of time, with what is open on a stack."""
 
-    def __init__(self, process: ExportedProcess, work: list[DeviceWork]) -> None:
+    def __init__(self, process: ExportedProcess, work: list[DeviceWork], path: Path) -> None:
         self._process = process
+        self._path = path
         self._work = iter(work)
         self._next_work = next(self._work, None)
         self._open: list[_OpenRange] = []
@@ -198,7 +199,9 @@ class _ThreadReading:
 
     def _push(self, row: RangeRow) -> None:
         if len(self._open) == MAX_DEPTH:
-            raise BadInputError(f"ranges nest deeper than {MAX_DEPTH:,}")
+            raise BadInputError(
+                f"{self._path}: ranges nest deeper than {MAX_DEPTH:,}: push none in code that calls itself"
+            )
         if row.name == ITERATION:
             iteration = self._process.iteration_count(row.category)
         else:

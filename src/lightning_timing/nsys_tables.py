@@ -88,7 +88,7 @@ class NsysTables:
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self._path = path
+        self.path = path
         self._connection = connection
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         self._columns = {name: self._columns_of(name) for (name,) in tables if isinstance(name, str)}
@@ -185,7 +185,7 @@ class NsysTables:
     def _require(self, table: str, columns: Sequence[str]) -> None:
         for column in columns:
             if column not in self._columns[table]:
-                raise BadInputError(f"{self._path}: table {table} has no column {column}")
+                raise BadInputError(f"{self.path}: table {table} has no column {column}")
 
     def _columns_of(self, table: str) -> set[str]:
         return {name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
@@ -193,12 +193,12 @@ class NsysTables:
     def _interval(self, start: object, end: object) -> tuple[int, int]:
         start_ns, end_ns = self._integer(start), self._integer(end)
         if not -_MAX_TIME_NS < start_ns <= end_ns < _MAX_TIME_NS:
-            raise BadInputError(f"{self._path}: something from {start_ns} to {end_ns} ns, which is no time")
+            raise BadInputError(f"{self.path}: something from {start_ns} to {end_ns} ns, which is no time")
         return start_ns, end_ns
 
     def _integer(self, value: object) -> int:
         if not isinstance(value, int):
-            raise BadInputError(f"{self._path}: {value!r:.60} where a whole number belongs")
+            raise BadInputError(f"{self.path}: {value!r:.60} where a whole number belongs")
         return value
 
 

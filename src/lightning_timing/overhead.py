@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Final
 
+from lightning_timing.record import TimingOverhead
 from lightning_timing.recorder import Recorder
 
 _CALIBRATION_PAIRS: Final = 100
 _CALIBRATION_ROUNDS: Final = 5
 
 
-def overhead_of(recorder: Recorder) -> Mapping[str, float] | None:
+def overhead_of(recorder: Recorder) -> TimingOverhead | None:
     """The cost of a recorder's work so far.
 
     Closing an iteration, its row and its print lie between two readings of the clock, and are known. The boundaries
@@ -20,14 +20,13 @@ def overhead_of(recorder: Recorder) -> Mapping[str, float] | None:
     which takes a few milliseconds. What the host waits where it synchronizes the device at each edge is not in it.
 
     Returns:
-        `seconds`, and `share` of the measured iterations' time with the bookkeeping between them. None where nothing
-        was measured.
+        The cost, or None where nothing was measured.
     """
     measured_ns = recorder.measured_ns
     if not measured_ns:
         return None
     spent_ns = recorder.bookkeeping_ns + recorder.intervals_measured * _pair_ns(recorder.trial())
-    return {"seconds": spent_ns / 1e9, "share": spent_ns / (measured_ns + recorder.bookkeeping_ns)}
+    return TimingOverhead(seconds=spent_ns / 1e9, share=spent_ns / (measured_ns + recorder.bookkeeping_ns))
 
 
 def _pair_ns(trial: Recorder) -> float:

@@ -14,7 +14,7 @@ class Part:
     Args:
         name: What it is called in its warning.
         strict: Whether a failure is raised, as in the preset `debug`.
-        raises_once: Whether only the first one is then, since it ends the run.
+        raises_once: Whether only the first failure is raised, since it ends the run.
         turn_off: Called when it fails.
 
     Attributes:

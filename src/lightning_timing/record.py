@@ -33,7 +33,7 @@ class SegmentHeader:
         monotonic_ns: The process's monotonic clock when the segment was opened, in nanoseconds.
         unix_ns: The wall clock at that moment, in nanoseconds since 1970-01-01 UTC.
         environment: Versions and hardware.
-        settings: What was chosen: warm-up, device timing, loader workers and so on.
+        settings: What was chosen: warm-up, device timing, precision and so on.
     """
 
     kind: Literal["header"] = "header"
@@ -155,7 +155,7 @@ class MeasurementSummary:
         count: Intervals measured.
         total_s: Sum of the intervals.
         mean_s: Mean per interval.
-        per_iteration_s: Sum divided by the stage's measured iterations.
+        per_iteration_s: Sum divided by the stage's measured iterations; None for what lies outside them.
         std_s: Sample standard deviation of the intervals; None for fewer than two.
         min_s: Shortest interval.
         max_s: Longest interval.
@@ -237,6 +237,19 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class TimingOverhead:
+    """What the timing itself cost.
+
+    Attributes:
+        seconds: Its time, in seconds.
+        share: That time as a share of the measured iterations' time with the bookkeeping between them.
+    """
+
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
 class SegmentSummary:
     """One call of a Trainer method within the run.
 
@@ -268,7 +281,7 @@ class RunSummary:
         cpu_usage: CPU usage of the chosen measurement, or None.
         one_time: One-time measurements in seconds; None for one that is still running.
         verdict: The verdict's name, or None where there is too little to judge by.
-        timing_overhead: What the timing itself cost: `seconds` and `share` of the measured time; None where unknown.
+        timing_overhead: What the timing itself cost; None where unknown.
         segments: The calls that the run is made of, in order.
     """
 
@@ -282,7 +295,7 @@ class RunSummary:
     cpu_usage: CpuUsage | None
     one_time: Mapping[str, float | None]
     verdict: str | None
-    timing_overhead: Mapping[str, float] | None
+    timing_overhead: TimingOverhead | None
     segments: tuple[SegmentSummary, ...] = ()
 
 

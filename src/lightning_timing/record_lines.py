@@ -97,7 +97,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Line | CutLine]]:
     A line that is not whole is a `CutLine` where a killed run leaves one: at the end of the file or before a header.
 
     Raises:
-        BadInputError: A line is not one of a record, or is of a newer schema.
+        BadInputError: A line is not one of a record, or is of another version of the schema.
     """
     cut: tuple[int, str] | None = None
     with open_regular(path) as file:
@@ -138,17 +138,18 @@ def check_version(data: bytes) -> None:
     """Checks the `schema_version` of a header or a summary.
 
     Raises:
-        msgspec.ValidationError: It is newer than this package, or absent.
+        msgspec.ValidationError: It is not the one that this package reads, or absent.
     """
     version = _version_decoder.decode(data).schema_version
     if version != SCHEMA_VERSION:
         raise msgspec.ValidationError(
-            f"schema version {version}; this version of lightning-timing reads version {SCHEMA_VERSION}"
+            f"schema version {version}; this version of lightning-timing reads version {SCHEMA_VERSION}; "
+            "use the lightning-timing that wrote it"
         )
 
 
 def check_numbers(found: object) -> None:
-    """Checks that every whole number in a header or a summary has 64 bits at most, as what reads them calculates.
+    """Checks that every whole number in a line or a summary has 64 bits at most, as what reads them calculates.
 
     Raises:
         msgspec.ValidationError: One has more.

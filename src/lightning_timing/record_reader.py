@@ -172,7 +172,7 @@ def read_summary(folder: Path) -> RunSummary | None:
     """`summary.json` of a record, or None where there is none.
 
     Raises:
-        BadInputError: It is not a summary, or one of a newer schema.
+        BadInputError: It is not a summary, or one of another version of the schema.
     """
     path = folder / SUMMARY_NAME
     if not path.is_symlink() and not path.exists():

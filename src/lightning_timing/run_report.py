@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lightning_timing.record import CpuUsage, RunSummary, StageSummary
+    from lightning_timing.record import CpuUsage, RunSummary, StageSummary, TimingOverhead
 
 Source = Literal["summary.json", "rows"]
 
@@ -54,7 +54,7 @@ class RunReport:
     stages: Mapping[str, StageSummary]
     one_time: Mapping[str, float | None]
     cpu_usage: CpuUsage | None
-    timing_overhead: Mapping[str, float] | None
+    timing_overhead: TimingOverhead | None
     verdict: Verdict | None
     ranks: Mapping[str, RankComparison]
     problems: tuple[str, ...]

@@ -25,7 +25,7 @@ class StageRecord:
         warmup_left: Iterations that are still to be left out.
         warmup_iterations: Iterations left out so far.
         iterations: Iterations measured.
-        iterations_taken: Those of them that the figures hold, the following ones among them.
+        iterations_taken: Those already in the figures; the attributes below cover these alone.
         iterations_ns: The time they took, in nanoseconds.
         samples: Samples in them; None once a batch's size could not be told.
         skipped_batches: Batches for which the step returned None.

@@ -90,7 +90,7 @@ class Noted:
 
 
 class NotedBeginning(Noted):
-    """Of which only the beginning is an edge."""
+    """The context of a boundary of which only the beginning is an edge."""
 
     __slots__ = ()
 
@@ -98,7 +98,7 @@ class NotedBeginning(Noted):
 
 
 class NotedEnd(Noted):
-    """Of which only the end is an edge."""
+    """The context of a boundary of which only the end is an edge."""
 
     __slots__ = ()
 

@@ -31,7 +31,7 @@ def environment(trainer: Any) -> dict[str, Any]:
 
 
 def conditions(trainer: Any) -> dict[str, Any]:
-    """What else a run's speed depends on: strategy, precision, accumulation, batch and loader settings."""
+    """What else a run's speed depends on: strategy, precision, accumulation, clipping, number of processes."""
     return {
         "strategy": type(trainer.strategy).__name__,
         "precision": str(trainer.precision),

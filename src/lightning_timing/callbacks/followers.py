@@ -50,7 +50,7 @@ class Followers:
     """Who follows.
 
     Attributes:
-        inward: They, in the order in which they are told of what opens.
+        inward: The followers, in the order in which they are told of what opens.
         outward: The other way round, as they are told of what ends.
         on_change: Called when there are others.
     """

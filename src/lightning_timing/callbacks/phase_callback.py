@@ -44,7 +44,7 @@ class PhaseCallback(TimingCallback):
             self._skip("on_before_optimizer_step")  # there is one optimizer, so nothing to tell apart
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Ends as completed, once the hooks of others and the loggers are through, which may raise yet."""
+        """Ends as completed, once the hooks of others and the loggers are through, which may still raise."""
         finish = partial(self._finish, trainer, "completed")
         if self._is_of(trainer) and not call_last(trainer, finish):
             finish()

@@ -19,6 +19,7 @@ from lightning_timing.record import (
     SegmentHeader,
     SegmentSummary,
     Status,
+    TimingOverhead,
 )
 from lightning_timing.record_writer import RecordWriter, write_summary
 from lightning_timing.recording import MeasuredIteration, MeasuredOutside
@@ -141,7 +142,7 @@ class RunFiles:
             with self._part:
                 writer.close(status)
 
-    def summarize_segment(self, status: Status, figures: Figures, overhead: Mapping[str, float] | None) -> None:
+    def summarize_segment(self, status: Status, figures: Figures, overhead: TimingOverhead | None) -> None:
         """The call of the Trainer ended: ends the segment and writes the summary of the run so far."""
         if self._header is None:
             return
@@ -161,7 +162,7 @@ class RunFiles:
                 self._write_summary(status, figures, overhead, self._header)
 
     def _write_summary(
-        self, status: Status, figures: Figures, overhead: Mapping[str, float] | None, header: SegmentHeader
+        self, status: Status, figures: Figures, overhead: TimingOverhead | None, header: SegmentHeader
     ) -> None:
         verdict = judge(figures.stages, figures.cpu_usage)
         summary = RunSummary(

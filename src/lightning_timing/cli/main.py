@@ -21,7 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "compare": "whether one run, or one set of runs, is faster than another",
     "trace": "a run as a trace file for Perfetto or chrome://tracing",
     "nsys": "the phases in an export of Nsight Systems",
-    "check": "whether everything that timing needs works here",
+    "check": "whether NVTX ranges would arrive in a profile, and the commands that take one",
 }
 """The subcommands and what each shows. Their modules are imported only when chosen, so that `--help` stays quick."""
 

@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
         0, or 1 where the Stopwatch disagrees.
 
     Raises:
-        BadInputError: The file is no export, has no ranges, or does not belong to the run, or that has no record of
-            its own, as a multirun has not.
+        BadInputError: The file is no export, has no ranges, or does not belong to the run, or RUN is a multirun
+            folder.
     """
     report = None if args.run is None else read_report(one_run_folder(args.run))
     processes = read_export(args.export)

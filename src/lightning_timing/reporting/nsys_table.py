@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.nsys_agreement import TOLERANCE_S, TOLERANCE_SHARE
 from lightning_timing.phases import ITERATION, STAGES, place_in_loop
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
@@ -126,9 +127,13 @@ def _agreement_note(agreements: Mapping[tuple[str, str], Agreement]) -> str:
 
 def _verdict(agreements: Mapping[tuple[str, str], Agreement]) -> str:
     apart = [f"{stage}/{name}" for (stage, name), agreement in agreements.items() if not agreement.agrees]
+    us, percents = f"{TOLERANCE_S * 1e6:g}", f"{TOLERANCE_SHARE * 100:g}"
     if not apart:
-        return f"nsys and the Stopwatch agree on all {plural(len(agreements), 'measurement')}, within 50 us or 2 %"
-    return f"nsys and the Stopwatch disagree by more than 50 us and 2 % on: {', '.join(map(printable, apart))}"
+        measurements = plural(len(agreements), "measurement")
+        return f"nsys and the Stopwatch agree on all {measurements}, within {us} us or {percents} %"
+    return (
+        f"nsys and the Stopwatch disagree by more than {us} us and {percents} % on: {', '.join(map(printable, apart))}"
+    )
 
 
 def _has_gpu(ranges: Mapping[str, RangeSeries]) -> bool:

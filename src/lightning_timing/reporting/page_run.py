@@ -88,8 +88,8 @@ def run_cards(report: RunReport) -> Markup:
         cards.append(card("One-time measurements", "", values_table(times)))
     settings = dict(_flat(report.settings))
     if report.timing_overhead is not None:
-        cost, share = report.timing_overhead.get("seconds"), report.timing_overhead.get("share")
-        settings["cost of the timing itself"] = f"{seconds(cost)} ({percent(share)})"
+        cost = report.timing_overhead
+        settings["cost of the timing itself"] = f"{seconds(cost.seconds)} ({percent(cost.share)})"
     cards.append(card("Environment", "", values_table(dict(_flat(report.environment)))))
     cards.append(card("Settings", "", values_table(settings)))
     return tag("div", *cards, class_="pair")

@@ -12,7 +12,7 @@ from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary
+    from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary, TimingOverhead
     from lightning_timing.verdict import Verdict
 
 HOST_TIME_NOTE: Final = (
@@ -47,7 +47,7 @@ def summary_blocks(
     one_time: Mapping[str, float | None],
     cpu_usage: CpuUsage | None,
     verdict: Verdict | None,
-    overhead: Mapping[str, float] | None,
+    overhead: TimingOverhead | None,
 ) -> list[Block]:
     """The report of finished figures.
 
@@ -56,7 +56,7 @@ def summary_blocks(
         one_time: One-time measurements in seconds; None for one that is still running.
         cpu_usage: CPU usage of a measurement.
         verdict: What the figures say.
-        overhead: What the timing cost: `seconds` and `share`.
+        overhead: What the timing cost.
     """
     blocks: list[Block] = []
     for name, stage in sorted(stages.items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
@@ -125,13 +125,13 @@ def _one_time_table(one_time: Mapping[str, float | None]) -> Table:
 
 
 def _closing_lines(
-    cpu_usage: CpuUsage | None, verdict: Verdict | None, overhead: Mapping[str, float] | None
+    cpu_usage: CpuUsage | None, verdict: Verdict | None, overhead: TimingOverhead | None
 ) -> tuple[str, ...]:
     lines = []
     if cpu_usage is not None:
         lines.append(_cpu_line(cpu_usage))
     if overhead is not None:
-        lines.append(f"timing itself: {seconds(overhead.get('seconds'))} ({percent(overhead.get('share'))})")
+        lines.append(f"timing itself: {seconds(overhead.seconds)} ({percent(overhead.share)})")
     if verdict is not None:
         lines += [f"verdict: {verdict.name}: {verdict.evidence}", f"next: {verdict.advice}"]
     return tuple(lines)

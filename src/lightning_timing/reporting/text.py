@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table as RichTable
 
-    from lightning_timing.record import CpuUsage, StageSummary
+    from lightning_timing.record import CpuUsage, StageSummary, TimingOverhead
     from lightning_timing.verdict import Verdict
 
 _DEFAULT_WIDTH: Final = 120
@@ -31,7 +31,7 @@ def render_summary(
     one_time: Mapping[str, float | None],
     cpu_usage: CpuUsage | None = None,
     verdict: Verdict | None = None,
-    overhead: Mapping[str, float] | None = None,
+    overhead: TimingOverhead | None = None,
     *,
     width: int | None = None,
     color: bool = False,
@@ -43,7 +43,7 @@ def render_summary(
         one_time: One-time measurements in seconds; None for one that is still running.
         cpu_usage: CPU usage of a measurement.
         verdict: What the figures say.
-        overhead: What the timing itself cost: `seconds` and `share`.
+        overhead: What the timing itself cost.
         width: Characters a line; None for the terminal's width, or 120 where there is none.
         color: For a terminal: colours and line-drawing characters. Else plain text.
 
