@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,10 +22,12 @@ from lightning_timing.record import (
     SegmentSummary,
     StageSummary,
 )
+from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+
+    from lightning_timing.record_rank import RankRecord
 
 SEGMENT = "run-0"
 MS = 1_000_000
@@ -179,3 +183,21 @@ def write_summary(run_dir: Path, summary: RunSummary) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "summary.json").write_bytes(msgspec.json.encode(summary))
     return run_dir
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run's record: its folder, what each rank wrote, the summary if there is one, and what was odd, in words."""
+
+    path: Path
+    ranks: Mapping[int, RankRecord]
+    summary: RunSummary | None
+    problems: tuple[str, ...]
+
+
+def load_run(path: Path | str) -> RunRecord:
+    """Reads all of a run's record at once, which commands do rank by rank."""
+    folder = timing_folder(Path(path))
+    problems = ProblemLog()
+    ranks = {record.header.rank: record for record in iter_ranks(folder, problems)}
+    return RunRecord(folder, ranks, read_summary(folder), problems.lines())

@@ -236,8 +236,9 @@ def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
     train, validate = rows([phases(forward=MS)] * 20), rows([phases(forward=MS)] * 20, stage="validate")
     run = write_lines(tmp_path, [header(), *train, *validate, end()])
     comparison = compare(run, run)
-    assert {(c.stage, c.measurement) for c in comparison.only("validate", ["forward", "other"]).changes} == {
+    selected = comparison.of_stages(["validate"]).of_measurements(["forward", "other"])
+    assert {(change.stage, change.measurement) for change in selected.changes} == {
         ("validate", "forward"),
         ("validate", "other"),
     }
-    assert comparison.only(None, []) == comparison
+    assert comparison.of_measurements([]) == comparison

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from ledger_records import lines, rows, summary
 from programs import output_of, run_program
-
-from lightning_timing.record_reader import load_run
+from records import load_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,11 @@ import pytest
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
 from ledger_records import lightning, lines, rows, stopwatch, summary
+from records import load_run
 from tiny_training import tiny_loader, tiny_module
 from whole_suite import our_warnings
 
 from lightning_timing import span
-from lightning_timing.record_reader import load_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

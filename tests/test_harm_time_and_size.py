@@ -10,6 +10,7 @@ import pytest
 from known_cost import FakeClock
 from ledger_records import lightning, lines, rows, stopwatch, summary
 from pages import HOSTILE_NAMES, page_of
+from records import load_run
 from tiny_training import fit_tiny, spends, tiny_loader, tiny_module
 from whole_suite import Suite, our_warnings
 
@@ -18,7 +19,6 @@ from lightning_timing.cli.main import main
 from lightning_timing.clocks import ClockPairing
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
 from lightning_timing.range_attributes import MAX_NAMES
-from lightning_timing.record_reader import load_run
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import IterationLabel, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH

@@ -77,7 +77,7 @@ def test_until_it_is_enabled_every_method_is_a_no_op(wrapper: NVTXRangeWrapper, 
     wrapper.pop_phase()
 
     assert tool.events == []
-    assert (wrapper.open_ranges(), wrapper.close_open_ranges()) == ([], [])
+    assert wrapper.close_open_ranges() == []
 
 
 def test_without_a_tool_nothing_is_recorded_and_nothing_said(wrapper: NVTXRangeWrapper) -> None:
@@ -89,7 +89,6 @@ def test_without_a_tool_nothing_is_recorded_and_nothing_said(wrapper: NVTXRangeW
 
     assert wrapper.is_enabled
     assert not wrapper.is_recording
-    assert wrapper.open_ranges() == []
 
 
 def test_the_order_is_checked_without_a_tool_too(wrapper: NVTXRangeWrapper) -> None:
@@ -99,7 +98,7 @@ def test_the_order_is_checked_without_a_tool_too(wrapper: NVTXRangeWrapper) -> N
         wrapper.range_pop("other")
     wrapper.range_pop("mine")
 
-    assert wrapper.open_ranges() == []
+    assert wrapper.close_open_ranges() == []
 
 
 def test_disabling_closes_what_is_open(wrapper: NVTXRangeWrapper, tool: FakeTool) -> None:
@@ -123,7 +122,7 @@ def test_disabling_closes_what_is_open(wrapper: NVTXRangeWrapper, tool: FakeTool
 def test_synchronizing(
     options: Any, expected: list[str], wrapper: NVTXRangeWrapper, tool: FakeTool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lightning_timing.device.synchronize", lambda: tool.events.append("sync"))
+    monkeypatch.setattr("lightning_timing.nvtx_ranges.synchronize", lambda: tool.events.append("sync"))
     wrapper.enable(**options)
     wrapper.range_push("mine")
     wrapper.range_pop()
@@ -338,7 +337,7 @@ def test_a_forked_child_cannot_close_what_its_parent_opened(tmp_path: Path) -> N
             ranges.range_push("childs")
             ranges.range_pop("childs")
             ranges.pop_phase()
-            print([entry.name for entry in ranges.open_ranges()], flush=True)
+            print([entry.name for entry in ranges.recorder.open_ranges()], flush=True)
             os._exit(0)
         os.wait()
         ranges.range_pop("parents")

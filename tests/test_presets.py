@@ -171,7 +171,7 @@ STOPWATCH = {"_target_": "lightning_timing.StopwatchCallback", "enable": True}
         (
             "evaluation",
             "a preset must be a mapping of nodes (stopwatch, nvtx_range_wrapper, cuda_profiler), not 'evaluation': "
-            "pass cfg.timing or what load_preset returns",
+            "pass cfg.timing or what lightning_timing.presets.load_preset returns",
         ),
         (
             {"stopwach": STOPWATCH},

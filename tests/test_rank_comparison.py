@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from records import MS, header, phases, rows, write_lines
+from records import MS, header, load_run, phases, rows, write_lines
 
 from lightning_timing.phases import BACKWARD, BARRIER, CHECKPOINT, DATA_WAIT, FORWARD, ITERATION
 from lightning_timing.rank_comparison import RankComparison, compare_ranks, rank_figures
-from lightning_timing.record_reader import load_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from rank_launching import PROGRAMS, Finished, run_all, run_program
-
-from lightning_timing.record_reader import Run, load_run
+from records import RunRecord, load_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +40,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def check_headers(run: Run, folder: Path, begin_ns: int) -> None:
+def check_headers(run: RunRecord, folder: Path, begin_ns: int) -> None:
     """Every rank says which process it is, and where its clock stands."""
     for rank, record in run.ranks.items():
         facts = json.loads((folder / f"rank{rank}.json").read_text())

@@ -8,9 +8,9 @@ import pytest
 import torch
 from rank_launching import run_program
 from rank_programs.sharded_ranks import BATCHES, WARMUP
+from records import load_run
 
 from lightning_timing.phases import BACKWARD, DATA_WAIT, FORWARD, ITERATION, OTHER, PHASES
-from lightning_timing.record_reader import load_run
 from lightning_timing.run_report import read_report
 
 if TYPE_CHECKING:

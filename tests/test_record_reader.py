@@ -10,13 +10,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import MS, SEGMENT, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
+from records import (
+    MS,
+    SEGMENT,
+    end,
+    header,
+    load_run,
+    outside,
+    phases,
+    row,
+    rows,
+    summary_of,
+    write_lines,
+    write_summary,
+)
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import DATA_WAIT, FORWARD, ITERATION, LOGGING, OTHER
 from lightning_timing.record_lines import MAX_LINE_BYTES
-from lightning_timing.record_reader import load_run
-from lightning_timing.record_series import MAX_MEASUREMENTS
+from lightning_timing.record_series import MAX_MEASUREMENTS_READ
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -331,7 +343,7 @@ def test_a_foreign_file(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("where", ["inside", "outside"])
 def test_more_measurements_than_any_run_has(tmp_path: Path, where: str) -> None:
-    names = [f"m{number}" for number in range(MAX_MEASUREMENTS + 1)]
+    names = [f"m{number}" for number in range(MAX_MEASUREMENTS_READ + 1)]
     inside = rows([{**phases(forward=MS), **dict.fromkeys(names, 1)}])
     between = [outside(name, 1, start_ns=0) for name in names]
     run_dir = write_lines(tmp_path, [header(), *(inside if where == "inside" else between)])
@@ -399,10 +411,6 @@ def test_a_place_without_a_record(tmp_path: Path, name: str) -> None:
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:
     assert message_of(tmp_path / "nothing") == f"{tmp_path / 'nothing'}: no such folder"
     assert message_of(tmp_path / "summary.json") == f"{tmp_path / 'summary.json'}: no such folder"
-
-
-def test_nothing_but_empty_files(tmp_path: Path) -> None:
-    assert "the record is empty" in message_of(write_lines(tmp_path, []))
 
 
 @pytest.mark.parametrize(

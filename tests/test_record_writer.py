@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from records import MS, end, header, outside, phases, rows, summary_of
+from records import MS, end, header, load_run, outside, phases, rows, summary_of
 
 from lightning_timing.phases import FORWARD
-from lightning_timing.record_reader import load_run
 from lightning_timing.record_writer import FLUSH_LINES, MAX_PENDING_BYTES, RecordWriter, write_summary
 
 if TYPE_CHECKING:

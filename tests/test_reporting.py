@@ -16,7 +16,8 @@ from lightning_timing.phases import CALLBACKS, FIRST_DATA_WAIT, FORWARD, ITERATI
 from lightning_timing.record import CpuUsage, StageSummary, TimingOverhead
 from lightning_timing.reporting.blocks import Column, Heading, Lines, Table
 from lightning_timing.reporting.markdown import render_markdown
-from lightning_timing.reporting.text import render, render_summary
+from lightning_timing.reporting.summary import summary_blocks
+from lightning_timing.reporting.text import render
 from lightning_timing.reporting.tree import tree
 from lightning_timing.reporting.units import percent, plural, printable, rate, seconds
 from lightning_timing.verdict import Verdict
@@ -140,14 +141,14 @@ def lines_of(text: str) -> list[list[str]]:
 
 
 def test_a_summary_as_text() -> None:
-    text = render_summary(
+    blocks = summary_blocks(
         {"train": STAGE},
         {"complete_run": 12.3, "setup": None},
         CpuUsage("iteration", 180.0, 60.0, 0.9),
         Verdict("input-bound", "data_wait takes 42 %", "more workers"),
         TimingOverhead(seconds=0.001, share=0.0005),
-        width=140,
     )
+    text = render(blocks, width=140)
 
     assert lines_of(text) == [
         *lines_of("train: 100 iterations (10 of warm-up not counted), 100.0 iterations/s, 3,200 samples/s"),
@@ -181,16 +182,16 @@ def test_a_summary_as_text() -> None:
 
 
 def test_nothing_measured() -> None:
-    assert render_summary({}, {}) == "nothing measured yet\n"
+    assert render(summary_blocks({}, {})) == "nothing measured yet\n"
 
 
 def test_what_is_unknown_is_a_dash_or_left_out() -> None:
-    text = render_summary(
+    blocks = summary_blocks(
         {"train": StageSummary(0, 3, {FIRST_DATA_WAIT: measurement(1.0, whole_s=None, iterations=1, parent=None)})},
         {},
         CpuUsage("iteration", None, None, None),
-        width=120,
     )
+    text = render(blocks, width=120)
 
     assert "train: 0 iterations (3 of warm-up not counted)\n" in text
     assert lines_of(text)[2][:2] == ["first_data_wait", "-"]
@@ -200,17 +201,17 @@ def test_what_is_unknown_is_a_dash_or_left_out() -> None:
 def test_a_stage_that_is_all_warm_up_says_what_to_set() -> None:
     hint = "all were warm-up: set num_warmup_iters lower\n"
 
-    assert hint in render_summary({"train": StageSummary(0, 3, {})}, {})
-    assert hint not in render_summary({"train": StageSummary(0, 0, {})}, {})
-    assert hint not in render_summary({"train": StageSummary(1, 3, {})}, {})
-    assert hint not in render_summary({"sanity_check": StageSummary(0, 2, {})}, {})  # it is never longer
+    assert hint in render(summary_blocks({"train": StageSummary(0, 3, {})}, {}))
+    assert hint not in render(summary_blocks({"train": StageSummary(0, 0, {})}, {}))
+    assert hint not in render(summary_blocks({"train": StageSummary(1, 3, {})}, {}))
+    assert hint not in render(summary_blocks({"sanity_check": StageSummary(0, 2, {})}, {}))  # it is never longer
 
 
 def test_device_columns_are_there_where_device_time_is_known() -> None:
     forward = replace(STAGE.measurements[FORWARD], device=device(0.5, 100))
     timed = replace(STAGE, measurements={**STAGE.measurements, FORWARD: forward})
 
-    without, with_device = (render_summary({"train": figures}, {}, width=160) for figures in (STAGE, timed))
+    without, with_device = (render(summary_blocks({"train": figures}, {}), width=160) for figures in (STAGE, timed))
 
     assert "device" not in without
     assert lines_of(with_device)[1][-6:] == ["device", "mean", "device", "p50", "device", "p95"]
@@ -219,7 +220,7 @@ def test_device_columns_are_there_where_device_time_is_known() -> None:
 
 
 def test_skipped_batches_are_said() -> None:
-    assert "4 batches skipped" in render_summary({"train": replace(STAGE, skipped_batches=4)}, {}, width=120)
+    assert "4 batches skipped" in render(summary_blocks({"train": replace(STAGE, skipped_batches=4)}, {}), width=120)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
@@ -261,7 +262,7 @@ def test_colors_are_for_terminals() -> None:
 def test_markup_in_names_is_shown_and_not_obeyed() -> None:
     named = replace(STAGE, measurements={"[red]x[/red] :smile:": STAGE.measurements[ITERATION]})
 
-    assert "[red]x[/red] :smile:" in render_summary({"train": named}, {}, width=120, color=True)
+    assert "[red]x[/red] :smile:" in render(summary_blocks({"train": named}, {}), width=120, color=True)
 
 
 def test_markdown() -> None:

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from records import MS, header, phases, row, rows, summary_of, write_lines
+from records import MS, header, load_run, phases, row, rows, summary_of, write_lines
 
-from lightning_timing.record_reader import load_run
 from lightning_timing.reporting.series_view import (
     MAX_EPOCH_MARKS,
     MAX_GROUPS,

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from records import MS, header, phases, row, rows, write_lines
+from records import MS, header, load_run, phases, row, rows, write_lines
 
-from lightning_timing.record_reader import load_run
 from lightning_timing.reporting.slowest import NUM_SHOWN, SlowIteration, slowest_iterations
 
 if TYPE_CHECKING:

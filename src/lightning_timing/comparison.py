@@ -7,9 +7,9 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Final, Literal
 
 from lightning_timing.conditions import Difference, differences
-from lightning_timing.median_change import Verdict, median_change
+from lightning_timing.median_change import ChangeVerdict, median_change
 from lightning_timing.phases import ITERATION, STAGES, place_in_loop
-from lightning_timing.run_times import Clock, Measured
+from lightning_timing.run_times import Measured, TimeKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -62,13 +62,13 @@ class MeasurementChange:
     stage: str
     measurement: str
     parent: str | None
-    clock: Clock
+    clock: TimeKind
     before: Side
     after: Side
     change: float | None
     low: float | None
     high: float | None
-    verdict: Verdict
+    verdict: ChangeVerdict
     reason: str | None
 
 
@@ -85,7 +85,7 @@ class Absence:
 
     stage: str
     measurement: str | None
-    clock: Clock
+    clock: TimeKind
     kind: AbsenceKind
 
 
@@ -146,10 +146,6 @@ class Comparison:
         """All that was measured on either side: the changes, then the absences."""
         return (*self.changes, *self.absences)
 
-    def only(self, stage: str | None, measurements: Collection[str]) -> Comparison:
-        """The part that is about a stage, or all of them, and about these measurements, or all where none is named."""
-        return self.of_stages(STAGES if stage is None else [stage])._of_measurements(measurements)
-
     def of_stages(self, stages: Collection[str]) -> Comparison:
         """The part that is about these stages."""
         return replace(
@@ -159,7 +155,8 @@ class Comparison:
             throughputs=tuple(throughput for throughput in self.throughputs if throughput.stage in stages),
         )
 
-    def _of_measurements(self, names: Collection[str]) -> Comparison:
+    def of_measurements(self, names: Collection[str]) -> Comparison:
+        """The part that is about these measurements, or all of them where none is named."""
         if not names:
             return self
         return replace(

@@ -96,8 +96,10 @@ class CpuChoice:
     @property
     def reason(self) -> str | None:
         """Why a figure is unknown; None where none is."""
-        if self._meter is None or self._meter.reason is not None:
-            return None if self._meter is None else self._meter.reason
+        if self._meter is None:
+            return None
+        if self._meter.reason is not None:
+            return self._meter.reason
         if self.name != ITERATION and not self._meter.was_used:
             return f"the CPU usage of {self.name!r} is unknown: nothing of that name was measured after warm-up"
         return None

@@ -19,14 +19,14 @@ def live_report(figures: Figures) -> str:
     same.
     """
     try:
-        from lightning_timing.reporting.text import render_summary
+        from lightning_timing.reporting.summary import summary_blocks
+        from lightning_timing.reporting.text import render
         from lightning_timing.verdict import judge
 
         stages = {name: stage for name, stage in figures.stages.items() if name != SANITY_CHECK} or figures.stages
         verdict = judge(stages, figures.cpu_usage)
-        return render_summary(
-            stages, figures.one_time, figures.cpu_usage, verdict, color=getattr(sys.stdout, "isatty", bool)()
-        )
+        blocks = summary_blocks(stages, figures.one_time, figures.cpu_usage, verdict)
+        return render(blocks, color=getattr(sys.stdout, "isatty", bool)())
     except ImportError as error:
         _say_once(f"the report cannot be printed: {error} (pip install rich)")
         return ""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from lightning_timing.record_series import FloatArray
 
-Verdict = Literal["faster", "slower", "no difference shown"]
+ChangeVerdict = Literal["faster", "slower", "no difference shown"]
 
 FASTER: Final = "faster"
 SLOWER: Final = "slower"
@@ -73,7 +73,7 @@ class MedianChange:
     change: float | None
     low: float | None = None
     high: float | None = None
-    verdict: Verdict = NO_DIFFERENCE
+    verdict: ChangeVerdict = NO_DIFFERENCE
     reason: str | None = None
 
 
@@ -109,7 +109,7 @@ def median_change(before: Sequence[FloatArray], after: Sequence[FloatArray]) -> 
     between_runs = _spread_between_runs(runs_before, runs_after)
     low = math.expm1(difference - max(between_runs, math.hypot(new.below, old.above)))
     high = math.expm1(difference + max(between_runs, math.hypot(new.above, old.below)))
-    verdict: Verdict = SLOWER if low > 0 else FASTER if high < 0 else NO_DIFFERENCE
+    verdict: ChangeVerdict = SLOWER if low > 0 else FASTER if high < 0 else NO_DIFFERENCE
     return MedianChange(before_ns=before_ns, after_ns=after_ns, change=change, low=low, high=high, verdict=verdict)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lightning_timing.nsys_export import OUTSIDE, RangeSeries, is_phase
+from lightning_timing.nsys_export import OUTSIDE, RangeSeries, is_phase_range
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, LOGGING
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _median_s(ns: FloatArray) -> float:
 
 def _sums(name: str, series: RangeSeries, shift: int, num_rows: int) -> FloatArray:
     """What the ranges of a name took in the iteration of each row, in nanoseconds; NaN where there is none."""
-    durations = np.asarray(series.own_ns if is_phase(name) and name != ITERATION else series.host_ns)
+    durations = np.asarray(series.own_ns if is_phase_range(name) and name != ITERATION else series.host_ns)
     numbers = np.asarray(series.iterations)
     row_of_range = numbers - shift
     has_row = (numbers != OUTSIDE) & (row_of_range >= 0) & (row_of_range < num_rows)

@@ -125,8 +125,11 @@ def read_export(path: Path) -> list[ExportedProcess]:
     return [processes[number] for number in sorted(processes)]
 
 
-def is_phase(name: str) -> bool:
-    """Whether ranges of this name are a phase's, as the callbacks make them."""
+def is_phase_range(name: str) -> bool:
+    """Whether ranges of this name are a phase's, as the callbacks make them.
+
+    Narrower than `phases.is_phase`: a user's range may be called `forward/mine`, though no measurement may.
+    """
     return name in (ITERATION, FIRST_DATA_WAIT, *PHASES) or name.startswith((f"{CALLBACKS}/", f"{OPTIMIZER_STEP}/"))
 
 
@@ -244,7 +247,7 @@ class _ThreadReading:
         if self._open:
             parent = self._open[-1]
             parent.work += busy
-            parent.inner_ns += host_ns if is_phase(row.name) else closed.inner_ns
+            parent.inner_ns += host_ns if is_phase_range(row.name) else closed.inner_ns
 
 
 def _union(intervals: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
 from lightning_timing.nvtx_domain import RangeSink, open_domain
 from lightning_timing.parts import Part
@@ -105,7 +106,6 @@ class NVTXRangeWrapper:
         if status.problem is not None:
             _warn_once(status.problem)
         if status.sink is not None or sync_on_push or sync_on_pop or keep_track_of_range_order:
-            synchronize = _device_synchronize() if sync_on_push or sync_on_pop else None
             self.recorder = RangeRecorder(
                 status.sink or _NO_SINK,
                 tracked=keep_track_of_range_order,
@@ -193,10 +193,6 @@ class NVTXRangeWrapper:
         if recorder is not None:
             recorder.pop_phase()
 
-    def open_ranges(self) -> list[OpenRange]:
-        """The ranges that are open on any thread, each thread's innermost first. Empty where none are recorded."""
-        return [] if self.recorder is None else self.recorder.open_ranges()
-
     def close_open_ranges(self) -> list[OpenRange]:
         """Closes this thread's ranges, phases included, innermost first. For the end of a run, however it ends.
 
@@ -232,12 +228,6 @@ def start_process_range(name: str) -> Callable[[], object]:
     """
     sink = open_domain().sink or _NO_SINK
     return partial(sink.end, sink.start(sink.prepare(name, None, PHASE_COLORS.get(name, USER_COLOR))))
-
-
-def _device_synchronize() -> Callable[[], None]:
-    from lightning_timing.device import synchronize
-
-    return synchronize
 
 
 _said: set[str] = set()

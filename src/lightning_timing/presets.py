@@ -35,13 +35,6 @@ def preset_names() -> list[str]:
     return sorted(file.stem for file in (conf_dir() / GROUP).glob("*.yaml"))
 
 
-def check_preset_name(name: str) -> None:
-    """Raises a `PresetError` that lists the presets, if `name` is none of them."""
-    names = preset_names()
-    if name not in names:
-        raise PresetError(f"there is no preset {name!r}: the presets are {', '.join(names)}")
-
-
 def load_preset(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a preset, for programs that do not use Hydra.
 
@@ -55,7 +48,9 @@ def load_preset(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         PresetError: If there is no such preset, or an override names nothing in it.
     """
-    check_preset_name(name)
+    names = preset_names()
+    if name not in names:
+        raise PresetError(f"there is no preset {name!r}: the presets are {', '.join(names)}")
     preset = _compose(name)
     for override in overrides:
         _apply(override, preset)

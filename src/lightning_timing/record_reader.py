@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -22,41 +21,6 @@ MAX_SUMMARY_BYTES: Final = 64 * 2**20
 
 _RANK_FILE: Final = re.compile(r"rank([0-9]{1,9})\.jsonl")
 _RANKS_NAMED: Final = 8
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run's record.
-
-    Attributes:
-        path: The folder that holds the files.
-        ranks: What each rank wrote, by rank, in order.
-        summary: `summary.json`; None where there is none.
-        problems: What was odd or missing, in words, for the reader of a report.
-    """
-
-    path: Path
-    ranks: Mapping[int, RankRecord]
-    summary: RunSummary | None
-    problems: tuple[str, ...]
-
-
-def load_run(path: Path | str) -> Run:
-    """Reads all of a run's record.
-
-    Args:
-        path: The run's folder, or the `timing` folder in it.
-
-    Raises:
-        BadInputError: There is no record, or a file in it is not what it says it is.
-    """
-    folder = timing_folder(Path(path))
-    problems = ProblemLog()
-    ranks = {record.header.rank: record for record in iter_ranks(folder, problems)}
-    summary = read_summary(folder)
-    if not ranks and summary is None:
-        raise BadInputError(f"{folder}: the record is empty")
-    return Run(folder, ranks, summary, problems.lines())
 
 
 def timing_folder(path: Path) -> Path:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from lightning_timing.record import IterationRow, OutsideRow
 
-MAX_MEASUREMENTS: Final = 4096
+MAX_MEASUREMENTS_READ: Final = 4096
 """Different measurements in a stage; the Stopwatch stops well before. Each costs a pass over the rows."""
 
 IntArray = NDArray[np.int64]
@@ -173,5 +173,5 @@ class SeriesBuilder:
 
 
 def _check_number(measurements: int) -> None:
-    if measurements > MAX_MEASUREMENTS:
-        raise ValueError(f"more than {MAX_MEASUREMENTS:,} different measurements in a stage")
+    if measurements > MAX_MEASUREMENTS_READ:
+        raise ValueError(f"more than {MAX_MEASUREMENTS_READ:,} different measurements in a stage")

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from lightning_timing.record_rank import RankRecord
     from lightning_timing.record_series import FloatArray, StageSeries
 
-Clock = Literal["host", "device"]
+TimeKind = Literal["host", "device"]
 
 
 class Measured(NamedTuple):
     """What was measured, and by which clock: `host` time or `device` time."""
 
     name: str
-    clock: Clock
+    clock: TimeKind
 
 
 @dataclass(frozen=True)

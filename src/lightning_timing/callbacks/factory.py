@@ -21,8 +21,9 @@ def build_callbacks(preset: Mapping[str, Any] | None) -> list[Callback]:
     """Builds the callbacks that a preset switches on.
 
     Args:
-        preset: A preset's nodes by name: `cfg.timing` in a Hydra app, or what `load_preset` returns. Each node has
-            `_target_` (the callback's class), `enable` (default true) and the callback's arguments.
+        preset: A preset's nodes by name: `cfg.timing` in a Hydra app, or what `lightning_timing.presets.load_preset`
+            returns. Each node has `_target_` (the callback's class), `enable` (default true) and the callback's
+            arguments.
 
     Returns:
         The callbacks for `Trainer(callbacks=...)`, without those that are off. Empty for None.
@@ -36,7 +37,7 @@ def build_callbacks(preset: Mapping[str, Any] | None) -> list[Callback]:
     if not isinstance(preset, Mapping):
         raise PresetError(
             f"a preset must be a mapping of nodes ({', '.join(known)}), not {preset!r}: pass cfg.{GROUP} or what "
-            "load_preset returns"
+            "lightning_timing.presets.load_preset returns"
         )
     if unknown := [str(name) for name in preset if name not in known]:
         if GROUP in unknown:

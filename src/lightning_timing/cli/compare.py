@@ -106,4 +106,4 @@ def _selected(comparison: Comparison, args: argparse.Namespace) -> Comparison:
     for name in args.measurement:
         if all(item.measurement != name for item in of_stage.items):
             raise BadInputError(f"no measurement {name!r} {where}")
-    return of_stage.only(None, args.measurement)
+    return of_stage.of_measurements(args.measurement)

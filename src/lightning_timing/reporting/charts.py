@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import plotly.graph_objects as go  # type: ignore[import-untyped]  # it ships no types
-from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]  # likewise
 
 from lightning_timing.reporting.palette import phase_color
 from lightning_timing.reporting.units import printable, seconds

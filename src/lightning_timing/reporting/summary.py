@@ -45,9 +45,9 @@ _DEVICE_COLUMNS: Final = (
 def summary_blocks(
     stages: Mapping[str, StageSummary],
     one_time: Mapping[str, float | None],
-    cpu_usage: CpuUsage | None,
-    verdict: Verdict | None,
-    overhead: TimingOverhead | None,
+    cpu_usage: CpuUsage | None = None,
+    verdict: Verdict | None = None,
+    overhead: TimingOverhead | None = None,
 ) -> list[Block]:
     """The report of finished figures.
 

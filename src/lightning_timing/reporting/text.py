@@ -7,15 +7,11 @@ import shutil
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.reporting.blocks import Block, Heading, Table
-from lightning_timing.reporting.summary import summary_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from rich.table import Table as RichTable
-
-    from lightning_timing.record import CpuUsage, StageSummary, TimingOverhead
-    from lightning_timing.verdict import Verdict
 
 _DEFAULT_WIDTH: Final = 120
 _MIN_WIDTH: Final = 40
@@ -24,33 +20,6 @@ _WIDER: Final = "a wider terminal"
 
 WIDER_OR_OPTIONS: Final = f"{_WIDER}, --markdown or --json"
 """What shows the columns that were left out, of a command that has these options."""
-
-
-def render_summary(
-    stages: Mapping[str, StageSummary],
-    one_time: Mapping[str, float | None],
-    cpu_usage: CpuUsage | None = None,
-    verdict: Verdict | None = None,
-    overhead: TimingOverhead | None = None,
-    *,
-    width: int | None = None,
-    color: bool = False,
-) -> str:
-    """The report of finished figures as text, the same for a live print and for a record.
-
-    Args:
-        stages: The figures of each stage.
-        one_time: One-time measurements in seconds; None for one that is still running.
-        cpu_usage: CPU usage of a measurement.
-        verdict: What the figures say.
-        overhead: What the timing itself cost.
-        width: Characters a line; None for the terminal's width, or 120 where there is none.
-        color: For a terminal: colours and line-drawing characters. Else plain text.
-
-    Raises:
-        ImportError: rich is not installed.
-    """
-    return render(summary_blocks(stages, one_time, cpu_usage, verdict, overhead), width=width, color=color)
 
 
 def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = False, all_columns: str = _WIDER) -> str:
