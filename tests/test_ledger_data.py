@@ -9,7 +9,7 @@ import torch
 from known_cost import MILLISECOND, FakeClock, busy_wait
 from ledger_records import costs_of, first_waits, lightning, rows, stopwatch, summary
 from lightning.pytorch.utilities import CombinedLoader
-from tiny_training import CostlyLoader, fit_tiny, tiny_loader, tiny_module
+from tiny_training import CostlyLoader, fit_tiny, step_costing, tiny_loader, tiny_module
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lightning_timing import StopwatchCallback
@@ -49,6 +49,18 @@ def test_without_a_length_every_wait_is_where_it_was_waited_for(tmp_path: Path) 
     assert [row["batch_idx"] for row in rows(tmp_path)] == [*range(7)] * 2
     # The first epoch's batch 0 is fetched before training starts; later epochs fetch two batches before they begin.
     assert first_waits(tmp_path) == [20, 40]
+
+
+def test_an_epochs_first_wait_is_not_what_the_timing_costs(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    loader = CostlyLoader(clock, [ONE] * 3, 4_000_000_000)
+    module = tiny_module(pl, training_step=step_costing(clock, 1_000_000_000))
+    fit_tiny(pl, tmp_path, module, loader, callbacks=[stopwatch(clock)], max_epochs=3)
+
+    assert first_waits(tmp_path) == [4_000_000_000] * 3
+    # All that it cost is its calibration on the real clock: none of the scripted one's time is its own.
+    assert summary(tmp_path)["timing_overhead"]["share"] < 0.01
 
 
 def test_combined_loaders_are_one_wait(tmp_path: Path) -> None:

@@ -403,6 +403,19 @@ def test_what_follows_the_last_iteration_of_a_loop_is_no_bookkeeping(clock: Fake
     assert recorder.bookkeeping_ns == 0
 
 
+@either_way
+def test_the_time_from_one_epoch_to_the_next_is_no_bookkeeping(
+    pass_one: Callable[..., object], clock: FakeClock
+) -> None:
+    recorder = new_recorder(clock)
+    pass_one(recorder, clock)
+    recorder.rest()
+    clock.advance(3_000)  # the next epoch's workers start
+    recorder.begin_iteration()
+
+    assert recorder.bookkeeping_ns == 0
+
+
 def test_what_is_handed_on_at_the_end_is_bookkeeping_too(clock: FakeClock) -> None:
     recorder = new_recorder(clock)
     for _ in range(3):

@@ -282,6 +282,7 @@ class Recorder:
 
     def rest(self) -> None:
         """No iteration follows for now. A stretch of them is metered as one, for the CPU's clock is slow to read."""
+        self._closed_at = None  # until the next one there are hooks, checkpoints and waits, which are not our work
         self.cpu.rest()
 
     # ---- outside of iterations ----
