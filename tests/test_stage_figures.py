@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 from records import MS, header, load_run, outside, phases, row, rows, summary_of, write_lines
 
-from lightning_timing.phases import CALLBACKS, CHECKPOINT, FIRST_DATA_WAIT, FORWARD, ITERATION, LOGGING, OTHER
+from lightning_timing.phases import (
+    BETWEEN_ITERATIONS,
+    CALLBACKS,
+    CHECKPOINT,
+    FIRST_DATA_WAIT,
+    FORWARD,
+    ITERATION,
+    LOGGING,
+    OTHER,
+)
 from lightning_timing.stage_figures import stage_figures
-from lightning_timing.stage_record import BETWEEN_ITERATIONS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+NS_IN_S: Final = 1e9
+"""Nanoseconds in a second."""
 
 Clock = Callable[[], int]
 """Reads a monotonic clock, in nanoseconds from an arbitrary origin."""

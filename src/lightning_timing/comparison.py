@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Final, Literal
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import Difference, differences
 from lightning_timing.median_change import ChangeVerdict, median_change
 from lightning_timing.phases import ITERATION, STAGES, place_in_loop
@@ -22,8 +23,6 @@ AbsenceKind = Literal["missing", "new", "unmeasured"]
 ONE_RUN_A_SIDE: Final = (
     "one run a side: the intervals know how much iterations differ, not how much runs do; several runs a side show that"
 )
-
-_NS: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -246,8 +245,8 @@ def _change(
         measurement=measured.name,
         parent=parent,
         clock=measured.clock,
-        before=Side(result.before_ns * _NS, sum(map(len, before)), len(before)),
-        after=Side(result.after_ns * _NS, sum(map(len, after)), len(after)),
+        before=Side(result.before_ns / NS_IN_S, sum(map(len, before)), len(before)),
+        after=Side(result.after_ns / NS_IN_S, sum(map(len, after)), len(after)),
         change=result.change,
         low=result.low,
         high=result.high,

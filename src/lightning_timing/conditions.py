@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from lightning_timing.record import NOT_ENDED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,7 +49,7 @@ def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
         "world_size": header.world_size,
         "ranks recorded": ranks,
         "entry points": ", ".join(segment.entry_point for segment in lead.segments),
-        "status": "killed, or still running" if lead.end is None else lead.end.status,
+        "status": NOT_ENDED if lead.end is None else lead.end.status,
     }
     for stage, series in lead.stages.items():
         if len(series):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lightning_timing.allowed_cpus import allowed_cpus
-from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.clocks import NS_IN_S, Clock, monotonic_ns
 from lightning_timing.cpu_readings import CpuReading, PsutilReader
 from lightning_timing.record import CpuUsage
 
@@ -170,7 +170,7 @@ class CpuUsageMeter:
         if open_since_ns is not None:
             measured_ns += now - open_since_ns
         reading = self._read()
-        self._children.add(measured_ns, reading.children_s, now / 1e9)
+        self._children.add(measured_ns, reading.children_s, now / NS_IN_S)
         self._machine.add(measured_ns, reading.machine_busy_s, reading.machine_total_s)
         self._reason = self._reason or reading.reason
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from functools import cache
 
+from lightning_timing.parts import warn_once
 from lightning_timing.phases import SANITY_CHECK
 from lightning_timing.record import Figures
 
@@ -28,10 +27,5 @@ def live_report(figures: Figures) -> str:
         blocks = summary_blocks(stages, figures.one_time, figures.cpu_usage, verdict)
         return render(blocks, color=getattr(sys.stdout, "isatty", bool)())
     except ImportError as error:
-        _say_once(f"the report cannot be printed: {error} (pip install rich)")
+        warn_once(f"the report cannot be printed: {error} (pip install rich)", stacklevel=2)
         return ""
-
-
-@cache
-def _say_once(message: str) -> None:
-    warnings.warn(f"lightning_timing: {message}", stacklevel=3)

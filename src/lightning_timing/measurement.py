@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.device_timer import Mark
 from lightning_timing.distribution import Distribution
 from lightning_timing.record import DeviceSummary, MeasurementSummary
@@ -173,7 +174,7 @@ class Measurement:
 
 
 def _seconds(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1e9
+    return None if ns is None else ns / NS_IN_S
 
 
 UserSamples = tuple[Measurement, list[int]]

@@ -1,9 +1,10 @@
-"""Which names a measurement or a range may have, and where in the user's code a call came from."""
+"""Which names a measurement or a range may have, how messages show names, and where in the user's code a call was."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Final
 
 MAX_NAME_LENGTH: Final = 512
@@ -33,6 +34,12 @@ def why_refused(name: object) -> str | None:
 def shown(name: object) -> str:
     """A name, or whatever was given as one, as it is quoted in a message."""
     return f"{name!r:.80}"
+
+
+def listed(first: Iterable[object], count: int) -> str:
+    """The first of `count` things, and how many more there are: `a, b and 3 more`."""
+    named = [str(thing) for thing in first]
+    return ", ".join(named) + (f" and {count - len(named):,} more" if count > len(named) else "")
 
 
 def caller_place() -> str:

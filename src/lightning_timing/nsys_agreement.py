@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.nsys_export import OUTSIDE, RangeSeries, is_phase_range
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, LOGGING
 
@@ -127,7 +128,7 @@ def _first_waits(series: RangeSeries) -> FloatArray:
 
 
 def _median_s(ns: FloatArray) -> float:
-    return float(np.median(ns)) / 1e9
+    return float(np.median(ns)) / NS_IN_S
 
 
 def _sums(name: str, series: RangeSeries, shift: int, num_rows: int) -> FloatArray:

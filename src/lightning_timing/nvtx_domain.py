@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lightning_timing.versions import version_of
+
 DOMAIN: Final = "lightning_timing"
 """The NVTX domain of every range of this package."""
 
@@ -79,7 +81,7 @@ def open_domain(torch_instead: bool = True) -> NvtxStatus:
     except ImportError:
         advice = "the package nvtx is not installed: NVTX ranges are off (pip install nvtx)"
         return _without_nvtx(None, disabled, tool, advice, torch_instead)
-    nvtx_version = _version_of_nvtx()
+    nvtx_version = version_of("nvtx")
     if disabled:
         problem = f"NVTX_DISABLE={disabled} switches NVTX ranges off in Python, though a tool is attached: unset it"
         return NvtxStatus(nvtx_version, disabled, tool, None, problem if tool else None)
@@ -115,16 +117,6 @@ def nsys_version_in(text: str) -> str | None:
     """The version of Nsight Systems in a path or in the output of `nsys --version`; None where there is none."""
     found = re.search(r"\b20\d\d\.\d+(\.\d+)*", text)
     return found and found.group()
-
-
-def _version_of_nvtx() -> str | None:
-    # Imported here, since it would be half of what importing this package costs.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("nvtx")
-    except PackageNotFoundError:
-        return None
 
 
 def _without_nvtx(

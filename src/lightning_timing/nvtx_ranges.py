@@ -7,7 +7,6 @@ stage (as category) and the batch index (as payload) on every range opened insid
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
 from lightning_timing.nvtx_domain import RangeSink, open_domain
-from lightning_timing.parts import Part
+from lightning_timing.parts import Part, warn_once
 from lightning_timing.range_attributes import PHASE_COLORS, USER_COLOR
 from lightning_timing.range_recorder import RangeRecorder
 
@@ -104,7 +103,7 @@ class NVTXRangeWrapper:
             raise MisuseError("NVTXRangeWrapper is enabled already: call disable() before enabling it again")
         status = open_domain()
         if status.problem is not None:
-            _warn_once(status.problem)
+            warn_once(status.problem, stacklevel=3)
         if status.sink is not None or sync_on_push or sync_on_pop or keep_track_of_range_order:
             self.recorder = RangeRecorder(
                 status.sink or _NO_SINK,
@@ -228,12 +227,3 @@ def start_process_range(name: str) -> Callable[[], object]:
     """
     sink = open_domain().sink or _NO_SINK
     return partial(sink.end, sink.start(sink.prepare(name, None, PHASE_COLORS.get(name, USER_COLOR))))
-
-
-_said: set[str] = set()
-
-
-def _warn_once(message: str) -> None:
-    if message not in _said:
-        _said.add(message)
-        warnings.warn(f"lightning_timing: {message}", stacklevel=4)

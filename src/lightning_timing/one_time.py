@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_timing.clocks import Clock
+from lightning_timing.clocks import NS_IN_S, Clock
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 
@@ -44,4 +44,4 @@ class OneTimeMeasurements:
 
     def seconds(self) -> dict[str, float | None]:
         """The times in seconds, by name; None for one that is running."""
-        return {name: None if end is None else (end - begin) / 1e9 for name, (begin, end) in self._times.items()}
+        return {name: None if end is None else (end - begin) / NS_IN_S for name, (begin, end) in self._times.items()}

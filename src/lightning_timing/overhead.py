@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.record import TimingOverhead
 from lightning_timing.recorder import Recorder
 
@@ -26,7 +27,7 @@ def overhead_of(recorder: Recorder) -> TimingOverhead | None:
     if not measured_ns:
         return None
     spent_ns = recorder.bookkeeping_ns + recorder.intervals_measured * _pair_ns(recorder.trial())
-    return TimingOverhead(seconds=spent_ns / 1e9, share=spent_ns / (measured_ns + recorder.bookkeeping_ns))
+    return TimingOverhead(seconds=spent_ns / NS_IN_S, share=spent_ns / (measured_ns + recorder.bookkeeping_ns))
 
 
 def _pair_ns(trial: Recorder) -> float:

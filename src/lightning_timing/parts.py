@@ -67,3 +67,18 @@ class Part:
 def warn_that_off(name: str, reason: str) -> None:
     """Says that something is off for the rest of the run, and why."""
     warnings.warn(f"lightning_timing: {name} is off for the rest of this run: {reason}", stacklevel=3)
+
+
+_said: set[str] = set()
+
+
+def warn_once(message: str, stacklevel: int) -> None:
+    """Warns, unless the same was said in this process before.
+
+    Args:
+        message: What to say.
+        stacklevel: Whose line is shown, as for `warnings.warn`.
+    """
+    if message not in _said:
+        _said.add(message)
+        warnings.warn(f"lightning_timing: {message}", stacklevel=stacklevel + 1)

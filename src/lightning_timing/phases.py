@@ -40,6 +40,8 @@ BARRIER: Final = "barrier"
 """The wait for other ranks at a barrier of the Trainer's. Waiting for tensors is part of where it occurs."""
 OTHER: Final = "other"
 """What no phase claimed: the iteration less all the others."""
+BETWEEN_ITERATIONS: Final = "between_iterations"
+"""Prefix of the phases that occur while no iteration is open, such as a checkpoint at the end of an epoch."""
 
 PHASES: Final[tuple[str, ...]] = (
     DATA_WAIT,

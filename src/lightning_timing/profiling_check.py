@@ -8,12 +8,12 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.nvtx_domain import LAST_REFUSING_NSYS, nsys_version_in, open_domain, refusal
+from lightning_timing.versions import version_of
 
 if TYPE_CHECKING:
     from lightning_timing.nvtx_domain import NvtxStatus
@@ -64,7 +64,7 @@ def check_profiling() -> ProfilingCheck:
     nsys_version = _nsys_version(nsys)
     arrive, explanation = _would_arrive(status, nsys, nsys_version)
     return ProfilingCheck(
-        torch=_version("torch"),
+        torch=version_of("torch"),
         cuda=_cuda_of_torch(),
         nvtx=status.nvtx_version,
         nsys=f"{nsys_version or 'unknown version'} ({nsys})" if nsys else None,
@@ -118,13 +118,6 @@ def _run(command: list[str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return finished.stdout
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _cuda_of_torch() -> str | None:

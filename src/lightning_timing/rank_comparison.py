@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.phases import BATCH_TRANSFER, CALLBACKS, CHECKPOINT, DATA_WAIT, FORWARD, ITERATION, PHASES
-from lightning_timing.stage_figures import NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,10 +123,10 @@ def rank_figures(rank: int, series: StageSeries) -> RankFigures:
         if name in series.ns:
             column = np.nan_to_num(series.ns[name])
             quarters = np.add.reduceat(column, edges[:-1]) / np.diff(edges)
-            mean_s[name] = float(column.mean()) * NS
-            typical_s[name] = float(np.median(quarters)) * NS
+            mean_s[name] = float(column.mean()) / NS_IN_S
+            typical_s[name] = float(np.median(quarters)) / NS_IN_S
             if saves.any():
-                saving_s[name] = float(np.median(column[saves]) * saves.mean()) * NS
+                saving_s[name] = float(np.median(column[saves]) * saves.mean()) / NS_IN_S
     if saving_s:
         saving_s[ITERATION] = mean_s[ITERATION]
     return RankFigures(rank, len(series), mean_s, typical_s, saving_s)

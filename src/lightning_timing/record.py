@@ -12,6 +12,10 @@ from typing import Any, Final, Literal
 SCHEMA_VERSION: Final = 1
 
 Status = Literal["completed", "failed", "interrupted"]
+"""How a run ended."""
+
+NOT_ENDED: Final = "killed, or still running"
+"""Said of a run whose record has no end, in place of its status."""
 
 
 @dataclass(frozen=True, kw_only=True)

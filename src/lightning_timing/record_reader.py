@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from lightning_timing.errors import BadInputError
+from lightning_timing.names import listed
 from lightning_timing.record import RunSummary, SegmentHeader
 from lightning_timing.record_lines import check_numbers, check_version, open_regular
 from lightning_timing.record_rank import RankRecord, read_rank, run_id
@@ -83,9 +84,8 @@ class ProblemLog:
         return tuple(f"{self._name_ranks(problem)}: {problem}" for problem in self._ranks)
 
     def _name_ranks(self, problem: str) -> str:
-        count, named = self._count[problem], self._ranks[problem]
-        more = f" and {count - len(named):,} more" if count > len(named) else ""
-        return f"rank{'s' if count > 1 else ''} {', '.join(map(str, named))}{more}"
+        count = self._count[problem]
+        return f"rank{'s' if count > 1 else ''} {listed(self._ranks[problem], count)}"
 
 
 def iter_ranks(folder: Path, problems: ProblemLog) -> Iterator[RankRecord]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lightning_timing.record import IterationRow, OutsideRow, RunSummary, SegmentEnd, SegmentHeader, Status
+from lightning_timing.whole_file import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,17 +172,11 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def write_summary(path: Path, summary: RunSummary) -> None:
-    """Writes `summary.json` whole: a reader sees the old one or the new one, never a part.
+    """Writes `summary.json`, whole, and makes its folder if need be.
 
     Raises:
         OSError: It cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     data = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"  # NaN and infinity become null
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, [data])

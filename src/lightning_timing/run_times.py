@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import run_conditions
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION
 from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
-from lightning_timing.stage_figures import NS, parent_of
+from lightning_timing.stage_figures import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +132,7 @@ class _MeanOverRanks:
         for name in (*series.ns, *series.outside):
             self._parents.setdefault(name, parent_of(name, series))
         self._samples += float(series.samples.sum())
-        self._seconds += float(series.ns[ITERATION].sum()) * NS
+        self._seconds += float(series.ns[ITERATION].sum()) / NS_IN_S
 
     def build(self, summary: StageSummary | None) -> StageTimes:
         """The means; which measurement encloses which is best known by a summary."""

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lightning_timing.phases import ITERATION, PHASES, whole_of
+from lightning_timing.clocks import NS_IN_S
+from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, PHASES, whole_of
 from lightning_timing.record import DeviceSummary, MeasurementSummary, StageSummary
-from lightning_timing.stage_record import BETWEEN_ITERATIONS
 
 if TYPE_CHECKING:
     from lightning_timing.record_series import FloatArray, StageSeries
-
-NS: Final = 1e-9
-"""Seconds in a nanosecond."""
 
 _BETWEEN: Final = f"{BETWEEN_ITERATIONS}/"
 _NOTHING: Final = np.empty(0)
@@ -78,16 +75,16 @@ def _figures(
     """
     total_ns = float(ns.sum())
     iterations, iterations_ns = whole or (0, 0.0)
-    p50, p95, p99 = (float(value) * NS for value in np.percentile(ns, (50, 95, 99)))
+    p50, p95, p99 = (float(value) / NS_IN_S for value in np.percentile(ns, (50, 95, 99)))
     return MeasurementSummary(
         parent=parent,
         count=len(ns),
-        total_s=total_ns * NS,
-        mean_s=total_ns * NS / len(ns),
-        per_iteration_s=total_ns * NS / iterations if iterations else None,
-        std_s=float(ns.std(ddof=1)) * NS if len(ns) > 1 else None,
-        min_s=float(ns.min()) * NS,
-        max_s=float(ns.max()) * NS,
+        total_s=total_ns / NS_IN_S,
+        mean_s=total_ns / NS_IN_S / len(ns),
+        per_iteration_s=total_ns / NS_IN_S / iterations if iterations else None,
+        std_s=float(ns.std(ddof=1)) / NS_IN_S if len(ns) > 1 else None,
+        min_s=float(ns.min()) / NS_IN_S,
+        max_s=float(ns.max()) / NS_IN_S,
         p50_s=p50,
         p95_s=p95,
         p99_s=p99,
@@ -99,6 +96,6 @@ def _figures(
 def _device_figures(ns: FloatArray, intervals: int) -> DeviceSummary | None:
     if not len(ns):
         return None
-    p50, p95 = (float(value) * NS for value in np.percentile(ns, (50, 95)))
-    total_s = float(ns.sum()) * NS
+    p50, p95 = (float(value) / NS_IN_S for value in np.percentile(ns, (50, 95)))
+    total_s = float(ns.sum()) / NS_IN_S
     return DeviceSummary(len(ns), max(intervals - len(ns), 0), total_s, total_s / len(ns), p50, p95)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add
-from typing import Final
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.distribution import Distribution
 from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, UserSamples
-from lightning_timing.phases import ITERATION, OTHER, place_in_loop, whole_of
+from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, OTHER, place_in_loop, whole_of
 from lightning_timing.record import StageSummary
 from lightning_timing.recording import IterationLabel
-
-BETWEEN_ITERATIONS: Final = "between_iterations"
-"""Prefix of the phases that occur while no iteration is open, such as a checkpoint at the end of an epoch."""
 
 
 class StageRecord:
@@ -211,7 +208,7 @@ class StageRecord:
             measurements=summaries,
             samples=self.samples if iterations else None,
             skipped_batches=self.skipped_batches,
-            host_ahead_s=None if ahead is None else ahead[0] / 1e9,
+            host_ahead_s=None if ahead is None else ahead[0] / NS_IN_S,
         )
 
 

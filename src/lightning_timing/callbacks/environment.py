@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
+
+from lightning_timing.versions import version_of
 
 _PACKAGES: Final = ("lightning-timing", "lightning", "pytorch-lightning", "torch", "nvtx", "numpy")
 
@@ -15,7 +16,7 @@ def environment(trainer: Any) -> dict[str, Any]:
     import torch
 
     device = trainer.strategy.root_device
-    facts: dict[str, Any] = {name: found for name in _PACKAGES if (found := _version_of(name)) is not None}
+    facts: dict[str, Any] = {name: found for name in _PACKAGES if (found := version_of(name)) is not None}
     facts.update(
         python=platform.python_version(),
         platform=platform.platform(),
@@ -39,13 +40,6 @@ def conditions(trainer: Any) -> dict[str, Any]:
         "gradient_clip_val": trainer.gradient_clip_val,
         "world_size": trainer.world_size,
     }
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:

@@ -47,10 +47,11 @@ class _Watched:
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if self.before is None and hasattr(type(self._instance), self._method):
             return getattr, (self._instance, self._method)
-        return _itself, (self._original,)
+        return itself, (self._original,)
 
 
-def _itself(original: Any) -> Any:
+def itself(original: Any) -> Any:
+    """What a copy of a stand-in is made by: it is a copy of what that stood in for."""
     return original
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.phases import ITERATION, PHASES, TRAIN
 from lightning_timing.recording import MeasuredIteration
 
@@ -40,7 +41,7 @@ class MetricsLog:
         """Logs, if there was an iteration since the last time. To be called in `on_train_batch_end`."""
         if not self._iterations:
             return
-        means = {f"timing/{name}": total / self._iterations / 1e9 for name, total in self._total_ns.items()}
+        means = {f"timing/{name}": total / self._iterations / NS_IN_S for name, total in self._total_ns.items()}
         pl_module.log_dict(means, on_step=True, on_epoch=False)
         self._total_ns.clear()
         self._iterations = 0

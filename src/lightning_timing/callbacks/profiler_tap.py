@@ -24,6 +24,7 @@ from lightning_timing.callbacks.boundary_contexts import (
     Quiet,
     ignore,
 )
+from lightning_timing.callbacks.method_watch import itself
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
@@ -48,10 +49,6 @@ class _Contexts(dict[str, Context]):
         if made is not QUIET or len(self) < _MAX_QUIET_ACTIONS_KEPT:
             self[action_name] = made
         return made
-
-
-def _itself(profiler: Any) -> Any:
-    return profiler
 
 
 class ProfilerTap:
@@ -90,7 +87,7 @@ class ProfilerTap:
 
     def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
         """A copy of the Trainer gets a copy of the user's profiler, for the run is not copied with it."""
-        return _itself, (self.profiler,)
+        return itself, (self.profiler,)
 
     def forget_boundaries(self) -> None:
         """Edges are to be handled otherwise from now on."""

@@ -19,7 +19,8 @@ from lightning_timing.cli.one_run import one_run_folder
 from lightning_timing.comparison import Comparison, compare_runs
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
-from lightning_timing.reporting.comparison_table import comparison_blocks, comparison_json
+from lightning_timing.reporting.comparison_table import comparison_blocks
+from lightning_timing.reporting.json_reports import comparison_json
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_times import RunTimes, read_times

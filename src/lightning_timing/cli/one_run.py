@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs
+from lightning_timing.names import listed
 from lightning_timing.record_reader import has_record, timing_folder
 from lightning_timing.reporting.units import plural
 
@@ -22,9 +23,8 @@ def one_run_folder(path: Path) -> Path:
         BadInputError: There is no record there, or those of several jobs.
     """
     if not has_record(path) and (jobs := find_jobs(path)):
-        more = f" and {len(jobs) - _JOBS_NAMED:,} more" if len(jobs) > _JOBS_NAMED else ""
         raise BadInputError(
             f"{path}: a multirun folder, of {plural(len(jobs), 'job')}; give one of them: "
-            f"{', '.join(map(str, jobs[:_JOBS_NAMED]))}{more}"
+            f"{listed(jobs[:_JOBS_NAMED], len(jobs))}"
         )
     return timing_folder(path)

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_timing.cli.output import write_whole
+from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs, read_multirun
 from lightning_timing.phases import STAGES
 from lightning_timing.record_reader import has_record
+from lightning_timing.reporting.json_reports import multirun_json, run_json
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.run import multirun_blocks, run_blocks
-from lightning_timing.reporting.run_json import multirun_json, run_json
 from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_report import RunReport, read_report
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from lightning_timing.reporting.html import render_html  # brings plotly
 
-        write_whole(args.html, [render_html(report).encode()])
+        write_output(args.html, [render_html(report).encode()])
         print(args.html)
         return 0
     sys.stdout.write(run_json(report) if args.json else _rendered(run_blocks(report), args))

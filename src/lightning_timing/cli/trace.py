@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.cli.one_run import one_run_folder
-from lightning_timing.cli.output import write_whole
+from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
 from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, run_folder
 from lightning_timing.reporting.trace import TraceSource, trace_json
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if not sources:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there is nothing to draw")
     output = args.output or _default_output(folder, run_folder(args.run))
-    write_whole(output, trace_json(sources, read_summary(folder)))
+    write_output(output, trace_json(sources, read_summary(folder)))
     for problem in problems.lines():
         print(f"note: {problem}")
     print(output)

@@ -1,10 +1,8 @@
-"""A comparison as blocks, for text and Markdown, and as JSON."""
+"""A comparison as blocks, for text and Markdown."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import UNMEASURED
@@ -65,21 +63,6 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
     if gate is not None:
         closing.append(_gate_line(gate))
     return [*blocks, Lines(("", *closing))] if closing else blocks
-
-
-def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
-    """A comparison as JSON, for other programs: times in seconds, changes as shares, null for what is not known."""
-    content = {
-        "before": comparison.before,
-        "after": comparison.after,
-        "differences": comparison.differences,
-        "changes": comparison.changes,
-        "absences": comparison.absences,
-        "samples_per_second": comparison.throughputs,
-        "notes": comparison.notes,
-        "fail_above": gate,
-    }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
 def _condition_blocks(differences: Iterable[Difference]) -> list[Block]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.nsys_agreement import TOLERANCE_S, TOLERANCE_SHARE
 from lightning_timing.phases import ITERATION, STAGES, place_in_loop
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
@@ -141,4 +142,4 @@ def _has_gpu(ranges: Mapping[str, RangeSeries]) -> bool:
 
 
 def _ns(value: float | None) -> str:
-    return seconds(None if value is None else value / 1e9)
+    return seconds(None if value is None else value / NS_IN_S)

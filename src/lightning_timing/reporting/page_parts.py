@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.reporting.markup import Markup, tag
 from lightning_timing.reporting.palette import phase_color
+from lightning_timing.reporting.tree import MAX_DEPTH_SHOWN
 from lightning_timing.reporting.units import printable, seconds
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ NUMBER: Final = "number"
 TEXT: Final = "text"
 
 _INDENT_PX: Final = 20
-_MAX_DEPTH_SHOWN: Final = 12
 _LONGEST_VALUE: Final = 300
 
 
@@ -55,7 +55,7 @@ def name_of(name: str) -> Markup:
 
 def measurement_name(name: str, label: str, depth: int) -> Markup:
     """The name of a measurement with its colour, indented by its depth."""
-    indent = _INDENT_PX * min(depth, _MAX_DEPTH_SHOWN)
+    indent = _INDENT_PX * min(depth, MAX_DEPTH_SHOWN)
     swatch = tag("i", class_="swatch", style=f"background:{phase_color(name)}")
     return tag("div", swatch, name_of(label), class_="name", style=f"padding-left:{indent}px")
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lightning_timing.phases import ITERATION
+from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.markup import Markup, tag
 from lightning_timing.reporting.page_parts import card, meter, values_table
-from lightning_timing.reporting.run import REBUILT
+from lightning_timing.reporting.run import LONGEST_PATH, LONGEST_PROBLEM, REBUILT
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from lightning_timing.run_report import RunReport
     from lightning_timing.verdict import Verdict
 
-_LONGEST_PATH: Final = 400
-_LONGEST_TEXT: Final = 1000
 _MAX_NESTING: Final = 3
 _MAX_LIST: Final = 20
 _ACCENT: Final = "var(--accent)"
@@ -25,14 +24,14 @@ _ACCENT: Final = "var(--accent)"
 
 def heading(report: RunReport) -> Markup:
     """Which run it is, and how it ended."""
-    status = report.status or "killed, or still running"
+    status = report.status or NOT_ENDED
     of_ranks = f"figures of rank {report.rank} of {report.world_size:,}" if report.world_size > 1 else ""
     return tag(
         "header",
         tag(
             "div",
             tag("h1", "Where the time goes"),
-            tag("p", tag("bdi", printable(str(report.path), _LONGEST_PATH)), class_="path"),
+            tag("p", tag("bdi", printable(str(report.path), LONGEST_PATH)), class_="path"),
             *((tag("p", of_ranks, class_="path"),) if of_ranks else ()),
         ),
         tag("span", status, class_=f"status {report.status or 'killed'}"),
@@ -42,7 +41,7 @@ def heading(report: RunReport) -> Markup:
 
 def notes(report: RunReport) -> list[Markup]:
     """What the reader must know of gaps in the record."""
-    lines = [printable(problem, _LONGEST_TEXT) for problem in report.problems]
+    lines = [printable(problem, LONGEST_PROBLEM) for problem in report.problems]
     if report.source == "rows":
         lines.insert(0, REBUILT)
     return [tag("section", *(tag("p", line) for line in lines), class_="card warning")] if lines else []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION
+from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import summary_blocks
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from lightning_timing.rank_comparison import Culprit, RankComparison
     from lightning_timing.run_report import RunReport
 
-_LONGEST_PATH: Final = 400
-_LONGEST_TEXT: Final = 1000
+LONGEST_PATH: Final = 400
+LONGEST_PROBLEM: Final = 1000
 _JOBS_NAMED: Final = 3
 
 REBUILT: Final = (
@@ -50,7 +52,7 @@ def run_blocks(report: RunReport) -> list[Block]:
     Args:
         report: What is known of it.
     """
-    blocks: list[Block] = [Heading(printable(str(report.path), _LONGEST_PATH)), Lines(tuple(_run_lines(report)))]
+    blocks: list[Block] = [Heading(printable(str(report.path), LONGEST_PATH)), Lines(tuple(_run_lines(report)))]
     blocks += summary_blocks(report.stages, report.one_time, report.cpu_usage, report.verdict, report.timing_overhead)
     for stage, comparison in report.ranks.items():
         blocks += _rank_blocks(stage, comparison)
@@ -58,12 +60,12 @@ def run_blocks(report: RunReport) -> list[Block]:
 
 
 def _run_lines(report: RunReport) -> Iterator[str]:
-    status = report.status or "killed, or still running"
+    status = report.status or NOT_ENDED
     yield f"status: {status}; figures of rank {report.rank} of {report.world_size:,}"
     if report.source == "rows":
         yield REBUILT
     for problem in report.problems:
-        yield f"note: {printable(problem, _LONGEST_TEXT)}"
+        yield f"note: {printable(problem, LONGEST_PROBLEM)}"
 
 
 def _rank_blocks(stage: str, comparison: RankComparison) -> list[Block]:
@@ -106,7 +108,7 @@ def multirun_blocks(multirun: Multirun) -> list[Block]:
         lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
     lines += _job_problems(multirun.jobs)
     return [
-        Heading(f"{printable(str(multirun.path), _LONGEST_PATH)}: {plural(len(multirun.jobs), 'job')}"),
+        Heading(f"{printable(str(multirun.path), LONGEST_PATH)}: {plural(len(multirun.jobs), 'job')}"),
         Table(_JOB_COLUMNS, tuple(_job_row(job, multirun) for job in multirun.jobs)),
         Lines(tuple(lines)),
     ]
@@ -119,9 +121,8 @@ def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
         if job.problem:
             names.setdefault(job.problem, []).append(printable(job.name))
     for problem, named in names.items():
-        more = f" and {len(named) - _JOBS_NAMED:,} more" if len(named) > _JOBS_NAMED else ""
         noun = "job" if len(named) == 1 else "jobs"
-        yield f"note: {noun} {', '.join(named[:_JOBS_NAMED])}{more}: {printable(problem, _LONGEST_TEXT)}"
+        yield f"note: {noun} {listed(named[:_JOBS_NAMED], len(named))}: {printable(problem, LONGEST_PROBLEM)}"
 
 
 def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.phases import ITERATION, PHASES
 from lightning_timing.reporting.tree import TreeNode, tree
-from lightning_timing.stage_figures import NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,7 +75,8 @@ def course(series: StageSeries) -> Course:
     first = np.arange(0, len(series), size)
     lengths = np.diff(np.append(first, len(series)))
     phases = {
-        name: np.add.reduceat(np.nan_to_num(series.ns[name]), first) / lengths * NS for name in shown_phases(series)
+        name: np.add.reduceat(np.nan_to_num(series.ns[name]), first) / lengths / NS_IN_S
+        for name in shown_phases(series)
     }
     starts = np.flatnonzero(np.diff(series.epoch, prepend=series.epoch[0] - 1))
     return Course(
@@ -83,7 +84,7 @@ def course(series: StageSeries) -> Course:
         iterations=len(series),
         group_size=size,
         phases=phases,
-        slowest_s=np.maximum.reduceat(series.ns[ITERATION], first) * NS,
+        slowest_s=np.maximum.reduceat(series.ns[ITERATION], first) / NS_IN_S,
         epochs={int(series.epoch[i]): int(i) for i in starts} if len(starts) <= MAX_EPOCH_MARKS else {},
     )
 
@@ -108,7 +109,7 @@ def spreads(series: StageSeries, names: Iterable[str]) -> list[Spread]:
     columns = {}
     for name in names:
         column = series.ns[name]
-        if len(positive := column[column > 0] * NS):
+        if len(positive := column[column > 0] / NS_IN_S):
             columns[name] = positive
     if not columns:
         return []

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lightning_timing.clocks import NS_IN_S
 from lightning_timing.phases import ITERATION
 from lightning_timing.reporting.series_view import shown_phases
 from lightning_timing.reporting.units import seconds
-from lightning_timing.stage_figures import NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,13 +51,13 @@ class SlowIteration:
 
 def slowest_iterations(series: StageSeries) -> list[SlowIteration]:
     """The slowest iterations of a stage, slowest first. The series has at least one."""
-    total_s = series.ns[ITERATION] * NS
+    total_s = series.ns[ITERATION] / NS_IN_S
     median_s = float(np.median(total_s))
     numbers = np.argsort(-total_s, kind="stable")[:NUM_SHOWN]
     phases_s: dict[str, list[float]] = {}
     usual_s: dict[str, float] = {}
     for name in shown_phases(series):
-        column = np.nan_to_num(series.ns[name]) * NS
+        column = np.nan_to_num(series.ns[name]) / NS_IN_S
         phases_s[name] = column[numbers].tolist()
         usual_s[name] = float(np.median(column))
     known_samples = series.samples[~np.isnan(series.samples)]

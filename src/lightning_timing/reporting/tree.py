@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 _INDENT: Final = "  "
-_MAX_DEPTH_SHOWN: Final = 12
+MAX_DEPTH_SHOWN: Final = 12
+"""What lies deeper is indented no further."""
 
 
 class _HasParent(Protocol):
@@ -43,7 +44,7 @@ class TreeNode(Generic[_Figures]):
     @property
     def indented(self) -> str:
         """Its label, printable, as far to the right as it is deep."""
-        return _INDENT * min(self.depth, _MAX_DEPTH_SHOWN) + printable(self.label)
+        return _INDENT * min(self.depth, MAX_DEPTH_SHOWN) + printable(self.label)
 
 
 def tree(measurements: Mapping[str, _Figures]) -> list[TreeNode[_Figures]]:

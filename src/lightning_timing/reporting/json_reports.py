@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
+    from lightning_timing.comparison import Comparison, Gate
     from lightning_timing.multirun import Job, Multirun
     from lightning_timing.run_report import RunReport
 
@@ -25,6 +26,22 @@ def multirun_json(multirun: Multirun) -> str:
             "best_by": "samples_per_second" if multirun.by_samples else "iterations_per_second",
             "common_overrides": multirun.common_overrides,
             "jobs": [_job(job) for job in multirun.jobs],
+        }
+    )
+
+
+def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
+    """A comparison as JSON, for other programs: times in seconds, changes as shares, null for what is not known."""
+    return _json(
+        {
+            "before": comparison.before,
+            "after": comparison.after,
+            "differences": comparison.differences,
+            "changes": comparison.changes,
+            "absences": comparison.absences,
+            "samples_per_second": comparison.throughputs,
+            "notes": comparison.notes,
+            "fail_above": gate,
         }
     )
 
