@@ -23,6 +23,12 @@ def _terminal_of_one_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
 
 
+@pytest.fixture
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch, _terminal_of_one_width: None) -> None:
+    """Every column is shown."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 @pytest.fixture(autouse=True)
 def _nothing_leaks() -> Iterator[None]:
     """What a test enables it must leave disabled, or a run of ours must have left it so."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_timing.nvtx_domain import NvtxStatus, RangeSink
+
+if TYPE_CHECKING:
+    import pytest
 
 
 @dataclass
@@ -63,3 +66,10 @@ class FakeTool:
 
     def end(self, handle: Any) -> None:
         self.events.append(f"){handle}")
+
+
+def attached_tool(monkeypatch: pytest.MonkeyPatch) -> FakeTool:
+    """A tool that this process runs under, for the rest of the test."""
+    tool = FakeTool()
+    monkeypatch.setattr("lightning_timing.nvtx_ranges.open_domain", lambda: tool.status)
+    return tool

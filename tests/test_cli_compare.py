@@ -14,10 +14,7 @@ from lightning_timing.cli.main import main
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-@pytest.fixture(autouse=True)
-def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+pytestmark = pytest.mark.usefixtures("_wide_terminal")
 
 
 @pytest.fixture

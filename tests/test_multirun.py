@@ -15,6 +15,8 @@ from lightning_timing.multirun import find_jobs, read_multirun
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("_wide_terminal")
+
 
 def write_job(folder: Path, overrides: str | None, forward_ms: int | None, **row_changes: object) -> Path:
     """A job's folder: with its overrides, and with a record where it has a `forward_ms`."""
@@ -25,11 +27,6 @@ def write_job(folder: Path, overrides: str | None, forward_ms: int | None, **row
         (folder / ".hydra").mkdir(parents=True)
         (folder / ".hydra" / "overrides.yaml").write_text(overrides, encoding="utf-8")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
 
 
 @pytest.fixture

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
     from lightning_timing.record_series import StageSeries
 
-
-@pytest.fixture(autouse=True)
-def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("_wide_terminal")
 
 
 @pytest.fixture

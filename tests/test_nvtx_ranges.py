@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import nvtx
 import pytest
 import torch
-from fake_sink import FakeTool
+from fake_sink import FakeTool, attached_tool
 from nvtx_recording import DOMAIN, record
 from programs import output_of, run_program
 
-from lightning_timing import nvtx_ranges, parts
+from lightning_timing import parts
 from lightning_timing.errors import MisuseError, RangeMismatchError, TimingError
 from lightning_timing.nvtx_ranges import NVTXRangeWrapper, start_process_range
 
@@ -38,9 +38,7 @@ def wrapper(monkeypatch: pytest.MonkeyPatch) -> Iterator[NVTXRangeWrapper]:
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> FakeTool:
-    tool = FakeTool()
-    monkeypatch.setattr(nvtx_ranges, "open_domain", lambda: tool.status)
-    return tool
+    return attached_tool(monkeypatch)
 
 
 def test_there_is_one_instance_however_it_is_come_by(wrapper: NVTXRangeWrapper) -> None:

@@ -9,7 +9,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fake_sink import FakeTool
+from fake_sink import FakeTool, attached_tool
 from known_cost import FakeClock
 from ledger_records import lightning, rows, stopwatch, summary
 from tiny_training import fit_tiny, tiny_loader, tiny_module
@@ -99,10 +99,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> FakeTool:
-    """An NVTX tool that is attached."""
-    tool = FakeTool()
-    monkeypatch.setattr("lightning_timing.nvtx_ranges.open_domain", lambda: tool.status)
-    return tool
+    return attached_tool(monkeypatch)
 
 
 @pytest.fixture

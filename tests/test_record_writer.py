@@ -366,3 +366,10 @@ def test_a_summary_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) 
     with pytest.raises(IsADirectoryError):
         write_summary(tmp_path / "summary.json", summary_of([]))
     assert [found.name for found in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_half_a_summary_of_a_process_that_was_killed_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / f".lightning-timing.{os.getpid()}.tmp").write_bytes(b"half")
+
+    write_summary(tmp_path / "summary.json", summary_of([]))
+    assert [found.name for found in tmp_path.iterdir()] == ["summary.json"]

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 LINES = [header(), *rows([phases(data_wait=2 * MS, forward=6 * MS, other=2 * MS)] * 20), end()]
 REBUILT = "rebuilt from the rows"
 
-
-@pytest.fixture(autouse=True)
-def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+pytestmark = pytest.mark.usefixtures("_wide_terminal")
 
 
 @pytest.fixture
