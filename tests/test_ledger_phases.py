@@ -39,6 +39,16 @@ def test_other_callbacks_are_named_one_by_one_wherever_their_hooks_run(tmp_path:
     assert costs_of(tmp_path) == [expected] * 2
 
 
+def test_callbacks_with_one_state_key_are_charged_for_the_hooks_of_each(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    one = pl.callbacks.LambdaCallback(on_train_batch_start=spends(clock, 1))
+    other = pl.callbacks.LambdaCallback(on_train_batch_end=spends(clock, 4))
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[stopwatch(clock), one, other])
+
+    assert costs_of(tmp_path) == [{"callbacks": 5, "callbacks/LambdaCallback": 5, "iteration": 5}] * 2
+
+
 def test_schedulers_are_named_and_only_in_the_iterations_in_which_they_step(tmp_path: Path) -> None:
     clock = FakeClock()
     pl = lightning()

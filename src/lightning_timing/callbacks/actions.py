@@ -174,10 +174,10 @@ class Boundaries:
     def _of_callback(self, state_key: str, hook: str) -> ActionMeaning | None:
         if hook == "on_exception":
             return ActionMeaning(before=self._exception_raised)
-        callback = next((c for c in self._trainer.callbacks if c.state_key == state_key), None)
-        phase = None
-        if callback is not None and not is_timing_callback(callback) and _overrides(callback, hook):
-            phase = callback_phase(type(callback).__name__)
+        # Several may have one key; nothing tells their actions apart, and one that does not override costs nothing.
+        same_key = (c for c in self._trainer.callbacks if c.state_key == state_key)
+        callback = next((c for c in same_key if not is_timing_callback(c) and _overrides(c, hook)), None)
+        phase = None if callback is None else callback_phase(type(callback).__name__)
         if hook == "on_after_backward" and not self._trainer.lightning_module.automatic_optimization:
             return ActionMeaning(phase, before=self._machine.backward_over)
         if hook in _EVALUATION_EPOCH_ENDS:
