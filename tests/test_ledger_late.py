@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -355,6 +356,75 @@ def spans_in_training(run: Run) -> None:
     run.fit(run.module(training_step=_with_spans(run, 0)), max_epochs=2)
 
 
+def spans_in_the_loader(run: Run) -> None:
+    """Of a name that is new in the first fetch of a later epoch, when nobody has measured in this stage before."""
+
+    def validation_step(module: Any, batch: Any, index: int) -> None:
+        if module.current_epoch:
+            with span("decode"):
+                run.spend()
+
+    class Decoding:
+        epochs = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.epochs += 1
+            for batch in run.loader(3):
+                if self.epochs > 1:
+                    with span("decode"):
+                        run.spend()
+                yield batch
+
+        def __len__(self) -> int:
+            return 3
+
+    module = run.module(validation_step=validation_step)
+    run.fit(module, loaders=(run.loader(3), Decoding()), limit_val_batches=None, max_epochs=2)
+
+
+def span_on_another_thread(run: Run) -> None:
+    """Of a name that is new amid the batches of which nobody was told yet."""
+
+    def measure() -> None:
+        with span("beside"):
+            run.spend()
+
+    def step(module: Any, batch: Any, index: int) -> Any:
+        run.spend()
+        if (module.current_epoch, index) in ((0, 5), (1, 40)):
+            beside = threading.Thread(target=measure)
+            beside.start()
+            beside.join()
+        return module.layer(batch).sum()
+
+    run.options = {"num_warmup_iters": 10, "cpu_usage_meas_name": None}
+    run.fit(run.module(training_step=step), max_epochs=2)
+
+
+def span_on_another_thread_amid_a_warm_up(run: Run) -> None:
+    """Nor does an iteration of the second fit's warm-up, counted when the name is known, drop its sample."""
+
+    def measure() -> None:
+        with span("beside"):
+            run.spend()
+
+    def step(module: Any, batch: Any, index: int) -> Any:
+        run.spend()
+        if (module.current_epoch, index) == (1, 40):
+            beside = threading.Thread(target=measure)
+            beside.start()
+            beside.join()
+        return module.layer(batch).sum()
+
+    run.options = {"num_warmup_iters": 10, "cpu_usage_meas_name": None}
+    module = run.module(training_step=step)
+    trainer = run.fit(module)
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(module, run.loader())
+    found = [(row["epoch"], row["batch_idx"]) for row in lines(run.root, "iteration") if "beside" in row["ns"]]
+    assert found == [(1, 40)]
+
+
 def spans_between(run: Run) -> None:
     def hook(*_: Any) -> None:
         with span("elsewhere"):
@@ -479,6 +549,9 @@ SCENARIOS = [
     late_span,
     spans,
     spans_in_training,
+    spans_in_the_loader,
+    span_on_another_thread,
+    span_on_another_thread_amid_a_warm_up,
     spans_between,
     span_left_open,
     prints,

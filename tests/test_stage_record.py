@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning_timing.distribution import EXACT_INTERVALS
 from lightning_timing.ledger import Sample
-from lightning_timing.measurement import Measurement
+from lightning_timing.measurement import Measurement, take_samples
 from lightning_timing.recording import IterationLabel
 from lightning_timing.stage_record import StageRecord
 
@@ -32,7 +32,7 @@ def test_a_stage_of_which_nothing_is_known_was_not_used() -> None:
 
 def test_each_kind_of_event_makes_it_used() -> None:
     stages = [StageRecord("train", 1) for _ in range(4)]
-    stages[0].leave_out()
+    stages[0].leave_out(())
     stages[1].iterations += 1
     users(stages[2], "a")
     stages[3].between["checkpoint"]
@@ -53,7 +53,7 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
     ]
     users(stage, "mine", 2, 2)
     users(stage, "idle")
-    taken = stage.take_users()
+    taken = take_samples(stage.users_known_by())
 
     assert stage.take(IterationLabel(samples=4), 30, 6, samples, taken) == {
         "iteration": 30,
@@ -65,7 +65,7 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
         "callbacks/B": 4,
         "mine": 4,
     }
-    assert stage.take_users() == []
+    assert take_samples(stage.users_known_by()) == []
     summary = stage.summary()
     assert {name: (each.count, each.parent) for name, each in summary.measurements.items()} == {
         "iteration": (1, None),
@@ -123,10 +123,10 @@ def test_what_warm_up_measured_is_forgotten() -> None:
     for _ in range(4):
         mine = users(stage, "mine", 5)
         forward.carried = 3
-        counted.append(not stage.leave_out())
+        counted.append(not stage.leave_out(stage.users_known_by()))
         left = mine.current, forward.carried
         assert left == (([5], 3) if counted[-1] else ([], 0))
-        stage.drop_current()
+        stage.drop_current(stage.users_known_by())
 
     assert counted == [False, False, True, True]
     assert (stage.warmup_left, stage.warmup_iterations) == (0, 2)
@@ -138,7 +138,7 @@ def test_what_the_user_measures_between_iterations_counts_once_warm_up_is_over()
     users(stage, "idle")
     assert stage.take_users_outside() == []
     assert mine.current == []
-    stage.leave_out()
+    stage.leave_out(stage.users_known_by())
     users(stage, "mine", 7, 8)
 
     assert stage.take_users_outside() == [(mine, [7, 8])]
@@ -175,7 +175,7 @@ def test_nothing_piles_up_however_many_measurements_there_are() -> None:
         samples = [sample(stage, f"callbacks/{index}", 1) for index in range(20)]
         for index in range(20):
             users(stage, f"mine {index}", 1)
-        stage.take(IterationLabel(), 40, 20, samples, stage.take_users())
+        stage.take(IterationLabel(), 40, 20, samples, take_samples(stage.users_known_by()))
         stage.fold()
         stage.take_device_times({"iteration": [1]}, {}, 1)
         users(stage, "outside", 1)

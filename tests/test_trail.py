@@ -197,18 +197,23 @@ def test_whoever_asks_has_it_caught_up_at_the_next_turn_too() -> None:
     assert follower.told[-1][0] == "begin 3"
 
 
-def test_what_begins_an_iteration_between_two_turns_waits_only_for_the_patient() -> None:
-    told: dict[int, Told] = {}
-    for patience in (0, 1):
-        follower = Follower(can_wait=patience)
-        follower.is_in_iteration = False
-        trail = trail_of(follower)
-        turn(trail, follower, 0)
-        trail.note(follower.telling("first batch is there"))
-        told[patience] = follower.told[2:]
+@pytest.mark.parametrize("patience", [0, 1000])
+def test_what_begins_an_iteration_between_two_turns_does_not_wait(patience: int) -> None:
+    """For what the user measures from then on is in it."""
+    follower = Follower(can_wait=patience)
+    follower.is_in_iteration = False
+    trail = trail_of(follower)
+    trail.at_once(follower.telling("the epoch begins"))()
 
-    assert [what for what, _ in told[0]] == ["first batch is there"]
-    assert told[1] == []
+    def begin() -> None:
+        follower.telling("first batch is there")()
+        follower.is_in_iteration = True
+
+    trail.note(begin)
+    trail.note(follower.telling("it is handled"))
+
+    assert [what for what, _ in follower.told] == ["the epoch begins", "first batch is there"]
+    assert len(trail.edges) == 1
 
 
 def test_what_cannot_wait_comes_after_what_was_noted_and_as_of_its_own_moment() -> None:

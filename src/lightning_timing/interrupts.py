@@ -1,4 +1,4 @@
-"""Puts off Ctrl-C while state of ours is half changed, which would otherwise stay so."""
+"""Signals amid our own code: Ctrl-C is put off while state is half changed, and what a handler raises is known."""
 
 from __future__ import annotations
 
@@ -21,6 +21,25 @@ _handler_of: Final[Callable[[int], Any]] = _module.getsignal
 _set_handler: Final[Callable[[int, Any], Any]] = _module.signal
 
 _OVER: Final = ()
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Whether an exception was raised by a handler of a signal, which may be called amid any code.
+
+    Such as a deadline set with `signal.alarm`: whoever set the handler waits for it.
+    """
+    handlers = {_code_of(handler) for handler in map(_handler_of, signal.valid_signals()) if callable(handler)}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> Any:
+    """The code of a function, of a method, or of what is called where an object is."""
+    return getattr(handler if hasattr(handler, "__code__") else type(handler).__call__, "__code__", None)
 
 
 class undisturbed:  # noqa: N801  # used as a function is, like those of contextlib

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lightning_timing.clocks import NS_IN_S
@@ -35,6 +35,7 @@ class Measurement:
 
     Attributes:
         name: Its name.
+        known_since_ns: When it was made, on the recorder's clock. Iterations that ended before may be counted later.
         parent: The enclosing measurement's name, or None; known from the first interval on.
         is_open: Whether an interval is open on the fast path.
         begin_ns: When it began, on the recorder's clock.
@@ -61,6 +62,7 @@ class Measurement:
         "distribution",
         "inside",
         "is_open",
+        "known_since_ns",
         "name",
         "openings",
         "parent",
@@ -71,6 +73,7 @@ class Measurement:
 
     def __init__(self, name: str, parent: str | None = None, *, unusual: bool = False, inside: bool = True) -> None:
         self.name = name
+        self.known_since_ns = 0
         self.parent = parent
         self.is_open = False
         self.begin_ns = 0
@@ -179,3 +182,8 @@ def _seconds(ns: float | None) -> float | None:
 
 UserSamples = tuple[Measurement, list[int]]
 """A measurement of the user's and its samples in one iteration, in nanoseconds."""
+
+
+def take_samples(measurements: Iterable[Measurement]) -> list[UserSamples]:
+    """Removes and returns this iteration's samples of the user's measurements that have any."""
+    return [(measurement, measurement.take_current()) for measurement in measurements if measurement.current]

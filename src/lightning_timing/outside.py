@@ -92,9 +92,9 @@ class Outside:
         between[FIRST_DATA_WAIT].distribution.add(end - begin)
         self._hand_on(self.stage, FIRST_DATA_WAIT, end - begin, end)
 
-    def take_users_of(self, stage: StageRecord) -> None:
-        """Counts what the user measured since the last iteration of a stage."""
-        for measurement, samples in stage.take_users_outside():
+    def take_users_of(self, stage: StageRecord, until_ns: int | None = None) -> None:
+        """Counts what the user measured since the last iteration of a stage, until a moment if one is given."""
+        for measurement, samples in stage.take_users_outside(until_ns):
             for ns in samples:
                 # Of several since the last iteration only the last one's beginning is known.
                 self._hand_on(stage, measurement.name, ns, measurement.begin_ns + ns)

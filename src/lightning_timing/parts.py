@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
+from lightning_timing.interrupts import raised_by_handler
+
 
 class Part:
     """Something that works until it fails. As a context manager it lets no failure through, unless it is strict.
@@ -39,8 +41,10 @@ class Part:
             may_raise: Whether no exception of the user's is on its way, which one of ours would hide.
 
         Raises:
-            Exception: What was raised, if it is strict.
+            Exception: What was raised, if it is strict, or was raised by a signal's handler and so is no failure.
         """
+        if isinstance(error, Exception) and may_raise and raised_by_handler(error):
+            raise error
         if self.strict and may_raise and isinstance(error, Exception):
             self.strict = not self._raises_once
             raise error

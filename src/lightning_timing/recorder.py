@@ -14,7 +14,7 @@ from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.ledger import Ledger
-from lightning_timing.measurement import UserSamples
+from lightning_timing.measurement import UserSamples, take_samples
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown, why_refused
 from lightning_timing.one_time import OneTimeMeasurements
@@ -112,6 +112,7 @@ class Recorder:
         self.cpu.is_warming_up = self.stage.warmup_left > 0
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
+        self._told_ns = 0  # when it was told that the iteration is closed
         self._report_every = 1
         self._on_report_due: Callable[[], None] | None = None
 
@@ -179,11 +180,11 @@ class Recorder:
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger
-        if stage.measurements:
-            self._take_users_outside(stage)
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
         ledger.begin(self._intervals_to_keep > 0)
+        if stage.measurements:
+            self._take_users_outside(stage, until_ns=ledger.begin_ns)
         self.enter, self.leave = self._inside_edges
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
@@ -194,7 +195,9 @@ class Recorder:
         ledger = self._ledger
         ledger.close(at_last)
         self.enter, self.leave = self._outside_edges
-        self._closed_at = None if at_last else ledger.begin_ns + ledger.total_ns
+        end_ns = ledger.begin_ns + ledger.total_ns
+        self._closed_at = None if at_last else end_ns
+        self._told_ns = ledger.read() if at_last else end_ns
 
     def count_iteration(self, label: IterationLabel) -> bool:
         """Counts the iteration that was closed.
@@ -209,19 +212,15 @@ class Recorder:
             MisuseError: A measurement was still open on this thread, and misuse is to be raised.
         """
         stage, ledger = self.stage, self._ledger
-        users: list[UserSamples] = []
-        left_open: list[str] = []
         if not stage.iterations:
             self._recognise_compilation()
         self._outside.take_first_wait()
-        if stage.measurements:
-            left_open = self.user.spoil_open(last_of_warmup=stage.warmup_left == 1)
-        counts = not stage.leave_out()
+        users = stage.users_known_by(self._told_ns) if stage.measurements else ()
+        left_open = self.user.spoil_open(users, last_of_warmup=stage.warmup_left == 1) if users else ()
+        counts = not stage.leave_out(users)
         if counts:
             stage.iterations += 1
-            if stage.measurements:
-                users = stage.take_users()
-            self._keep(label, users)
+            self._keep(label, take_samples(users) if users else [])
         else:
             self.cpu.drop()  # where it was known only now to be warm-up
             self.cpu.is_warming_up = stage.warmup_left > 0
@@ -244,7 +243,7 @@ class Recorder:
         self._closed_at = None
         self._ledger.drop()
         self.enter, self.leave = self._outside_edges
-        self.stage.drop_current()
+        self.stage.drop_current(self.stage.users_known_by())
 
     def finish_iteration(self) -> None:
         """Ends the iteration of a plain loop, where one follows the other.
@@ -301,11 +300,11 @@ class Recorder:
         for stage in self._stages.values():
             self._take_users_outside(stage)
 
-    def _take_users_outside(self, stage: StageRecord) -> None:
-        """Counts what the user measured since the last iteration of a stage."""
+    def _take_users_outside(self, stage: StageRecord, until_ns: int | None = None) -> None:
+        """Counts what the user measured since the last iteration of a stage, until a moment if one is given."""
         if self._deferred is not None and stage is self.stage:
             self._deferred.end_outside(stage)
-        self._outside.take_users_of(stage)
+        self._outside.take_users_of(stage, until_ns)
 
     # ---- the user's measurements ----
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
 
 from lightning_timing.clocks import NS_IN_S
@@ -57,19 +57,26 @@ class StageRecord:
         yield from list(self.measurements.values())
         yield from list(self.between.values())
 
-    def leave_out(self) -> bool:
-        """Whether the iteration that is complete belongs to the warm-up; if so, it is forgotten."""
+    def users_known_by(self, moment_ns: int | None = None) -> list[Measurement]:
+        """The user's measurements; those alone that had been made by a moment on the clock, if one is given.
+
+        Another thread may make one while iterations that had ended before are still to be counted.
+        """
+        measurements = list(self.measurements.values())  # or while this is copied
+        return [m for m in measurements if moment_ns is None or m.known_since_ns <= moment_ns]
+
+    def leave_out(self, users: Iterable[Measurement]) -> bool:
+        """Whether the iteration that is complete belongs to the warm-up; if so, it is forgotten.
+
+        Args:
+            users: The user's measurements that may have samples in it.
+        """
         if self.warmup_left <= 0:
             return False
         self.warmup_left -= 1
         self.warmup_iterations += 1
-        self.drop_current()
+        self.drop_current(users)
         return True
-
-    def take_users(self) -> list[UserSamples]:
-        """Removes and returns the samples of the user's measurements in the iteration that is complete."""
-        measurements = list(self.measurements.values())  # another thread may add one meanwhile
-        return [(measurement, measurement.take_current()) for measurement in measurements if measurement.current]
 
     def take(
         self,
@@ -158,9 +165,13 @@ class StageRecord:
                 if not left:
                     return
 
-    def take_users_outside(self) -> list[tuple[Measurement, list[int]]]:
-        """Counts what the user measured while no iteration was open. Returns the samples, in nanoseconds."""
-        taken = [m for m in list(self.measurements.values()) if m.current]
+    def take_users_outside(self, until_ns: int | None = None) -> list[UserSamples]:
+        """Counts what the user measured while no iteration was open, until a moment if one is given.
+
+        Returns:
+            The samples, in nanoseconds.
+        """
+        taken = [m for m in self.users_known_by(until_ns) if m.current]
         if self.warmup_left > 0:
             for measurement in taken:
                 measurement.take_current()
@@ -190,12 +201,15 @@ class StageRecord:
             self.host_ahead.pending.append(ahead_ns)
             self.host_ahead.fold_if_full()
 
-    def drop_current(self) -> None:
-        """Forgets the samples of an iteration that does not count."""
-        for measurements in (self.phases, self.measurements):
-            for measurement in list(measurements.values()):
-                measurement.take_current()
-                measurement.carried = 0
+    def drop_current(self, users: Iterable[Measurement]) -> None:
+        """Forgets the samples of an iteration that does not count.
+
+        Args:
+            users: The user's measurements that may have samples in it.
+        """
+        for measurement in (*list(self.phases.values()), *users):
+            measurement.take_current()
+            measurement.carried = 0
 
     def summary(self) -> StageSummary:
         """The stage's figures."""

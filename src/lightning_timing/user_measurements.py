@@ -165,6 +165,7 @@ class UserMeasurements:
             self._ledger.begin(keep_intervals=False)
         every_edge_does_more = self._before_reading is not None or self._timer is not None
         measurement = Measurement(name, unusual=every_edge_does_more or name == self._cpu.name)
+        measurement.known_since_ns = self._clock()
 
         def first_sample(ns: int) -> None:
             # What encloses a measurement is looked for when its first interval ends, and never again.
@@ -245,7 +246,7 @@ class UserMeasurements:
         measurement.begin_ns = opening.begin_ns
         measurement.append(now - opening.begin_ns)
 
-    def spoil_open(self, last_of_warmup: bool) -> list[str]:
+    def spoil_open(self, measurements: Iterable[Measurement], last_of_warmup: bool) -> list[str]:
         """Has the samples of this thread's open measurements dropped, since their iteration is over.
 
         Those of other threads go on, unless warm-up just ended: what began in it does not count.
@@ -254,7 +255,7 @@ class UserMeasurements:
             The names of this thread's; none where warm-up just ended, for to straddle that is no misuse.
         """
         names = []
-        for measurement in list(self._measurements.values()):  # another thread may add one meanwhile
+        for measurement in measurements:
             if not measurement.is_open and not measurement.openings:
                 continue
             thread = get_ident()

@@ -112,8 +112,10 @@ class Followers:
 
     def failed(self, follower: PhaseFollower, error: Exception) -> None:
         """Takes what a follower raised."""
-        self._on_failure[follower](error)
-        self.remove(follower)
+        try:
+            self._on_failure[follower](error)
+        finally:  # also where that is raised, the follower was told by half
+            self.remove(follower)
 
 
 def _nothing() -> None:

@@ -121,13 +121,13 @@ class Trail:
             follower = self.follower
             self._iterations_left = 0 if follower is None else follower.patience()
             begins()
-        self._is_hurried = follower is not None and not self._iterations_left and not follower.is_in_iteration
+        self._is_hurried = follower is not None and not follower.is_in_iteration
 
     def note(self, handle: Callable[..., object], label: IterationLabel | None = None) -> None:
         """Notes an edge that can wait, or has it handled at once.
 
-        It is where nobody is told late, and in the first batch of an epoch where the follower has no patience: that
-        iteration begins between two turns, and what is measured beside the phases has to find it begun.
+        It is where nobody is told late, and in the first batch of an epoch until its iteration is open: that begins
+        between two turns, and what is measured beside the phases has to find it begun.
 
         Args:
             handle: Handles it.
@@ -162,7 +162,7 @@ class Trail:
         """Handles what was noted. Only the thread of the loop does."""
         self._iterations_left = 0
         follower = self.follower
-        if follower is None or not self.edges or get_ident() != self._thread:
+        if follower is None or get_ident() != self._thread:
             return
         # An edge that is handled by half leaves an iteration that does not add up.
         with undisturbed(), self._handling:
@@ -171,6 +171,7 @@ class Trail:
                 self._handle(follower, whole)
                 del self.edges[: self._handled]
                 self._handled = 0
+                self._is_hurried = not follower.is_in_iteration
 
     def catch_up_if_stuck(self) -> bool:
         """Handles the iterations that have ended, if nothing was noted since the last call.
@@ -182,12 +183,11 @@ class Trail:
         """
         last = self.edges[-1] if self.edges else None
         is_stuck, self._seen = last is not None and last is self._seen, last
-        follower, whole = self.follower, dict(self._whole)
-        if not is_stuck or follower is None or not whole:
+        if not is_stuck:
             return False
-        with self._handling:
-            before = self._handled
-            if self._whole:  # or else the thread of the loop was quicker
+        with self._handling:  # only now it is sure that the thread of the loop is not quicker
+            follower, whole, before = self.follower, dict(self._whole), self._handled
+            if follower is not None and whole:
                 self._handle(follower, whole, to=max(whole.values()))
             return self._handled > before
 

@@ -1,0 +1,111 @@
+"""What a handler of the user's raises, wherever it is called, reaches the user: a deadline ends the training."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ledger_records import lightning
+from tiny_training import fit_tiny, tiny_loader, tiny_module
+from whole_suite import our_warnings
+
+from lightning_timing import Stopwatch, StopwatchCallback
+from lightning_timing.alike_iterations import AlikeIterations
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.run_files import RunFiles
+from lightning_timing.interrupts import raised_by_handler
+from lightning_timing.ledger import Ledger
+from lightning_timing.parts import Part
+from lightning_timing.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class DeadlineError(Exception):
+    """The time that the user gave is over."""
+
+
+def give_up(*_: object) -> None:
+    raise DeadlineError
+
+
+class Deadline:
+    def __call__(self, *_: object) -> None:
+        raise DeadlineError
+
+    def method(self, *_: object) -> None:
+        raise DeadlineError
+
+
+@pytest.fixture(autouse=True)
+def _deadline() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, give_up)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (AlikeIterations, "take"),
+        (PhaseMachine, "batch_started"),
+        (Ledger, "enter"),
+        (Recorder, "begin_iteration"),
+        (Recorder, "count_iteration"),
+        (RunFiles, "write_iteration"),
+    ],
+)
+def test_a_deadline_ends_the_training(
+    owner: type, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original: Callable[..., Any] = getattr(owner, method)
+    calls = 0
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            signal.raise_signal(signal.SIGALRM)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, method, interrupted)
+    loader = tiny_loader(300)
+    with our_warnings() as said, pytest.raises(DeadlineError):
+        fit_tiny(lightning(), tmp_path, tiny_module(lightning()), loader, callbacks=[StopwatchCallback()])
+    assert said == []
+
+
+def test_and_a_plain_loop() -> None:
+    stopwatch = Stopwatch()
+    pending = [signal.SIGALRM]
+
+    def clock() -> int:
+        if pending and stopwatch.is_enabled:
+            signal.raise_signal(pending.pop())
+        return 0
+
+    stopwatch.enable(clock=clock)
+    try:
+        with pytest.raises(DeadlineError):
+            stopwatch.start_meas("step")
+        assert stopwatch.is_enabled
+    finally:
+        stopwatch.reset()
+
+
+@pytest.mark.parametrize("handler", [give_up, Deadline(), Deadline().method])
+def test_it_is_known_by_the_handler_whatever_kind_of_callable_that_is(handler: Callable[..., None]) -> None:
+    signal.signal(signal.SIGALRM, handler)
+    with pytest.raises(DeadlineError) as raised, Part("a part", strict=False):
+        signal.raise_signal(signal.SIGALRM)
+    assert raised_by_handler(raised.value)
+
+
+def test_what_is_raised_otherwise_is_a_failure_as_before() -> None:
+    part = Part("a part", strict=False)
+    with pytest.warns(UserWarning, match="a part is off"), part:
+        raise DeadlineError
+    assert part.is_off
