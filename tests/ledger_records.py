@@ -43,6 +43,11 @@ def lines(root: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in every if line["kind"] == kind]
 
 
+def headers(root: Path) -> list[dict[str, Any]]:
+    """The header of each segment: the last one, as it is written again once the Trainer has its loaders."""
+    return list({header["segment"]: header for header in lines(root, "header")}.values())
+
+
 def check_adds_up(ns: dict[str, int]) -> None:
     """The phases are exclusive and add up to the iteration to the nanosecond, and their parts to them."""
     assert sum(ns.get(phase, 0) for phase in PHASES) == ns[ITERATION], ns

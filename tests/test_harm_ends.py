@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from known_cost_model import quiet_trainer
-from ledger_records import lightning, lines, rows, summary
+from ledger_records import headers, lightning, lines, rows, summary
 from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
 from whole_suite import Suite, our_warnings
 
@@ -255,7 +255,7 @@ def test_the_same_trainer_fits_again_after_an_exception(
     with our_warnings() as said:
         trainer.fit(module)
     assert said == []
-    first, second = lines(tmp_path, "header")
+    first, second = headers(tmp_path)
     again = [row["batch_idx"] for row in rows(tmp_path) if row["segment"] == second["segment"]]
     assert again == list(range(6)) * 2
     assert [segment["status"] for segment in summary(tmp_path)["segments"]] == ["failed", "completed"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from known_cost import FakeClock
-from ledger_records import lightning, lines, rows, stopwatch, summary
+from ledger_records import headers, lightning, lines, rows, stopwatch, summary
 from pages import HOSTILE_NAMES, page_of
 from records import load_run
 from tiny_training import fit_tiny, spends, tiny_loader, tiny_module
@@ -97,7 +97,7 @@ def test_a_wall_clock_that_is_set_back_an_hour_changes_no_figure(
         trainer = fit_tiny(pl, tmp_path, module, tiny_loader(2), tiny_loader(2), callbacks=[ours])
         assert trainer.current_epoch == 1
 
-    first, _ = lines(tmp_path, "header")
+    first, _ = headers(tmp_path)
     assert [end["unix_ns"] - first["unix_ns"] for end in lines(tmp_path, "end")] == [-HOUR_NS] * 2
     assert [row["ns"]["forward"] for row in rows(tmp_path, "validate")] == [30] * 4
     assert main(["report", str(tmp_path)]) == 0

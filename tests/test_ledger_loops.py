@@ -8,7 +8,7 @@ import pytest
 import torch
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
-from ledger_records import costs_of, first_waits, lightning, lines, rows, stopwatch, summary
+from ledger_records import costs_of, first_waits, headers, lightning, lines, rows, stopwatch, summary
 from tiny_training import CostlyLoader, callback, fit_tiny, spends, tiny_loader, tiny_module
 
 from lightning_timing.phases import SANITY_CHECK, VALIDATE
@@ -114,7 +114,7 @@ def test_resuming_in_mid_epoch_measures_what_is_left(tmp_path: Path) -> None:
     resumed = quiet_trainer(pl, tmp_path, callbacks=[stopwatch(clock), save_at(tmp_path, -1)], max_epochs=1)
     resumed.fit(tiny_module(pl), loader, ckpt_path=tmp_path / "mid.ckpt")
 
-    first, second = lines(tmp_path, "header")
+    first, second = headers(tmp_path)
     labels = [
         (row["epoch"], row["batch_idx"], row["global_step"])
         for row in rows(tmp_path)
@@ -165,4 +165,4 @@ def test_each_call_of_the_trainer_is_a_segment_of_its_own(tmp_path: Path) -> Non
     }
     assert report["stages"]["test"]["measurements"]["forward"]["mean_s"] == 40e-9
     assert report["stages"]["predict"]["measurements"]["forward"]["mean_s"] == 50e-9
-    assert len(lines(tmp_path, "header")) == len(lines(tmp_path, "end")) == 5
+    assert len(headers(tmp_path)) == len(lines(tmp_path, "end")) == 5

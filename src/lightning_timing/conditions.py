@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from lightning_timing.record_rank import RankRecord
     from lightning_timing.record_series import FloatArray
+
+OVERRIDES: Final = "overrides."
+"""Begins the names of what was overridden in a Hydra job. One that is missing was not given."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
     header = lead.header
     facts: dict[str, Any] = {
         **_flat(header.environment),
-        **_flat(header.settings),
+        **{name: fact for segment in lead.segments for name, fact in _flat(segment.settings).items()},
         "device": header.device,
         "host": header.host,
         "world_size": header.world_size,

@@ -22,6 +22,8 @@ NOT_ENDED: Final = "killed, or still running"
 class SegmentHeader:
     """The first line of a segment of `rank<N>.jsonl`: one call of `fit`, `validate`, `test` or `predict` on one rank.
 
+    It is written again when the Trainer has its loaders, which it has not at first; the last one of a segment holds.
+
     Attributes:
         kind: `header`: tells the kinds of line apart.
         segment: Identifies the segment; every line that belongs to it carries it, so that two runs that append to
@@ -37,7 +39,7 @@ class SegmentHeader:
         monotonic_ns: The process's monotonic clock when the segment was opened, in nanoseconds.
         unix_ns: The wall clock at that moment, in nanoseconds since 1970-01-01 UTC.
         environment: Versions and hardware.
-        settings: What was chosen: warm-up, device timing, precision and so on.
+        settings: What was chosen: warm-up, device timing, precision, the loaders' workers, Hydra's overrides and so on.
     """
 
     kind: Literal["header"] = "header"

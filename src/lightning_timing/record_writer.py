@@ -78,7 +78,7 @@ class RecordWriter:
         self._thread = threading.Thread(target=self._run, name="lightning-timing-record", daemon=True)
         self._start(header)
 
-    def append(self, line: IterationRow | OutsideRow | Mapping[str, Any]) -> None:
+    def append(self, line: SegmentHeader | IterationRow | OutsideRow | Mapping[str, Any]) -> None:
         """Hands over a line to be written within `FLUSH_INTERVAL_S`: one of the record's, or a mapping like it."""
         if not self._is_open or os.getpid() != self._pid:
             return
@@ -96,6 +96,12 @@ class RecordWriter:
             self._wake.set()
         if self._bytes_appended - self._bytes_taken > MAX_PENDING_BYTES:
             self._fail(f"{self._path}: the storage does not answer")
+
+    def replace_header(self, header: SegmentHeader) -> None:
+        """Hands over the header once more, with what is known by now; readers take a segment's last one."""
+        self.append(header)
+        if self._is_open:
+            self._header = self._encode(header)
 
     def close(self, status: Status) -> None:
         """Writes what is left and the segment's end, and waits for it, for `CLOSE_TIMEOUT_S` at most."""

@@ -1,14 +1,27 @@
-"""What a run was made with: versions and hardware, so that two runs can be told apart."""
+"""What a run was made with: versions, hardware, settings and loaders, so that two runs can be told apart."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from lightning_timing.versions import version_of
 
 _PACKAGES: Final = ("lightning-timing", "lightning", "pytorch-lightning", "torch", "nvtx", "numpy")
+
+_LOADERS: Final = {
+    "train_loader": "train_dataloader",
+    "val_loader": "val_dataloaders",
+    "test_loader": "test_dataloaders",
+    "predict_loader": "predict_dataloaders",
+}
+"""Where the Trainer has the loaders of each stage."""
+_LOADER_SETTINGS: Final = ("num_workers", "persistent_workers", "pin_memory", "prefetch_factor", "batch_size")
+_MAX_LOADERS: Final = 8
+_PLAIN: Final = (bool, int, float, str, type(None))
 
 
 def environment(trainer: Any) -> dict[str, Any]:
@@ -40,6 +53,43 @@ def conditions(trainer: Any) -> dict[str, Any]:
         "gradient_clip_val": trainer.gradient_clip_val,
         "world_size": trainer.world_size,
     }
+
+
+def loaders(trainer: Any) -> dict[str, dict[str, Any]]:
+    """How the loaders that are there by now fetch their batches, by stage; nothing of those that do not tell.
+
+    Of several in a stage, each setting is a text with the value of each.
+    """
+    found = {name: _loader_settings(trainer, attribute) for name, attribute in _LOADERS.items()}
+    return {name: settings for name, settings in found.items() if settings}
+
+
+def _loader_settings(trainer: Any, attribute: str) -> dict[str, Any]:
+    try:
+        each = [_plain_settings(loader) for loader in islice(_each(getattr(trainer, attribute)), _MAX_LOADERS)]
+    except Exception:  # noqa: BLE001  # a loader is anybody's object, and so is what holds several
+        return {}
+    if len(each) == 1:
+        return each[0]
+    names = [name for name in _LOADER_SETTINGS if any(name in settings for settings in each)]
+    return {name: ", ".join(str(settings.get(name, "unknown")) for settings in each) for name in names}
+
+
+def _each(loaders: Any) -> Iterator[Any]:
+    """The loaders of a stage, which may be in lists and mappings."""
+    if isinstance(loaders, dict):
+        loaders = list(loaders.values())
+    if isinstance(loaders, (list, tuple)):
+        for loader in loaders:
+            yield from _each(loader)
+    elif loaders is not None:
+        yield loaders
+
+
+def _plain_settings(loader: Any) -> dict[str, Any]:
+    """Its attributes, and no properties, which might do anything: a lazy loader would build the real one."""
+    own = getattr(loader, "__dict__", {})
+    return {name: own[name] for name in _LOADER_SETTINGS if name in own and type(own[name]) in _PLAIN}
 
 
 def _processor() -> str:

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lightning_timing.errors import TimingError
+
+_MAX_OVERRIDES: Final = 100
+_LONGEST_OVERRIDE: Final = 200
+
+
+class HydraJob(NamedTuple):
+    """The Hydra job that a process runs.
+
+    Attributes:
+        directory: Its folder.
+        overrides: The values that it was started with, by the names that they override.
+    """
+
+    directory: str
+    overrides: dict[str, str]
 
 
 class RunPlace(NamedTuple):
@@ -45,10 +62,15 @@ def agree_on_place(trainer: Any, job_dir: str | None) -> RunPlace:
     return RunPlace(Path(directory), run_id)
 
 
-def hydra_job_dir() -> str | None:
-    """The folder of the Hydra job that this process runs; None outside of one."""
+def hydra_job() -> HydraJob | None:
+    """The Hydra job that this process runs; None outside of one."""
     hydra_config = sys.modules.get("hydra.core.hydra_config")
     if hydra_config is None or not hydra_config.HydraConfig.initialized():
         return None
-    output_dir: str = hydra_config.HydraConfig.get().runtime.output_dir
-    return output_dir
+    config = hydra_config.HydraConfig.get()
+    return HydraJob(config.runtime.output_dir, _by_name(config.overrides.task))
+
+
+def _by_name(overrides: Iterable[str]) -> dict[str, str]:
+    parted = (override.partition("=") for override in islice(overrides, _MAX_OVERRIDES))
+    return {name[:_LONGEST_OVERRIDE]: value[:_LONGEST_OVERRIDE] for name, _, value in parted}

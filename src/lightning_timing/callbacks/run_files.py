@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_timing.callbacks.environment import conditions, environment
+from lightning_timing.callbacks.environment import conditions, environment, loaders
 from lightning_timing.clocks import Clock, pair_clocks
 from lightning_timing.parts import Part
 from lightning_timing.record import (
@@ -84,6 +85,15 @@ class RunFiles:
             environment=environment(trainer),
             settings={**conditions(trainer), **settings},
         )
+
+    def note_loaders(self, trainer: Any) -> None:
+        """The Trainer has its loaders by now, which it had not when the segment began: adds them to the settings."""
+        if self._writer is None or self._header is None or self._part.is_off:
+            return
+        with self._part:
+            if found := loaders(trainer):
+                self._header = replace(self._header, settings={**self._header.settings, **found})
+                self._writer.replace_header(self._header)
 
     def write_iteration(self, iteration: MeasuredIteration) -> None:
         """Adds an iteration to the record."""

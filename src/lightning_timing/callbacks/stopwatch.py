@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
-from lightning_timing.callbacks.run_dir import RunPlace, agree_on_place, hydra_job_dir
+from lightning_timing.callbacks.run_dir import HydraJob, RunPlace, agree_on_place, hydra_job
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.clocks import Clock, monotonic_ns
@@ -134,7 +134,7 @@ class StopwatchCallback(PhaseCallback):
         self.folder = folder
         self._clock = clock
         self._run: _Run | None = None
-        self._job_dir: str | None = None
+        self._job: HydraJob | None = None
         if not log_to_logger and type(self).on_train_batch_end is StopwatchCallback.on_train_batch_end:
             vars(self)["on_train_batch_end"] = None  # which has Lightning skip the hook
 
@@ -146,11 +146,12 @@ class StopwatchCallback(PhaseCallback):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes along: the settings, where to write to, and nothing of a run."""
         # A spawned rank is no Hydra job, so it cannot find the job's folder by itself.
-        return {**super().__getstate__(), "_run": None, "_job_dir": hydra_job_dir() or self._job_dir}
+        return {**super().__getstate__(), "_run": None, "_job": hydra_job() or self._job}
 
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
         """Takes part in a run on the chosen ranks."""
-        place = agree_on_place(trainer, hydra_job_dir() or self._job_dir)
+        job = hydra_job() or self._job
+        place = agree_on_place(trainer, None if job is None else job.directory)
         if not is_chosen(trainer.global_rank, self.ranks):
             return None
         run = self._run_in(place, trainer)
@@ -169,7 +170,8 @@ class StopwatchCallback(PhaseCallback):
                 undo.callback(STOPWATCH.detach, recorder)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
-            run.files.open_segment(trainer, entry_point, self._settings(), partial(_keep_up, recorder, self._part))
+            settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
+            run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._part))
             undo.callback(run.files.end_segment, "failed")
             if self.cpu_usage_meas_name is not None:
                 recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
@@ -255,6 +257,19 @@ class StopwatchCallback(PhaseCallback):
             before_reading=partial(synchronize, device) if synced else None,
             device_timer=DeviceTimer(device, clock=self._clock) if device is not None and evented else None,
         )
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Notes the loaders, which are there by now."""
+        running: _Running | None = self._running
+        if running is not None and self._is_of(trainer):
+            running.files.note_loaders(trainer)
+
+    on_test_start = on_predict_start = on_train_start
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Notes the loaders of a validation that is no part of a fit."""
+        if trainer.state.fn == "validate":
+            self.on_train_start(trainer, pl_module)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Logs the phases, if that was asked for and it is time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.conditions import OVERRIDES
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import UNMEASURED
 from lightning_timing.reporting.tree import tree
@@ -19,6 +20,7 @@ _LONGEST_TEXT: Final = 400
 _LARGEST_SHOWN: Final = 10.0
 """The largest end of an interval, as a share, that is shown in full: beyond it a figure says only that it is large."""
 _NOT_RECORDED: Final = "not recorded"
+_NOT_GIVEN: Final = "not given"
 
 _CONDITION_COLUMNS: Final = (
     Column("condition", is_number=False, importance=9),
@@ -66,10 +68,16 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
 
 
 def _condition_blocks(differences: Iterable[Difference]) -> list[Block]:
-    rows = tuple((printable(d.condition), _values(d.before), _values(d.after)) for d in differences)
+    rows = tuple(map(_condition_row, differences))
     if not rows:
         return [Lines(("conditions: no difference is recorded",))]
     return [Heading("Differing conditions"), Table(_CONDITION_COLUMNS, rows)]
+
+
+def _condition_row(difference: Difference) -> tuple[str, ...]:
+    absent = _NOT_GIVEN if difference.condition.startswith(OVERRIDES) else _NOT_RECORDED
+    sides = (", ".join(absent if v is None else printable(v) for v in d) for d in (difference.before, difference.after))
+    return (printable(difference.condition), *sides)
 
 
 def _stage_blocks(
@@ -156,10 +164,6 @@ def _gate_line(gate: Gate) -> str:
         return f"no whole interval above {limit} in {', '.join(f'{c.stage} {_label(c)}' for c in gate.judged)}"
     crossed = (f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed)
     return f"above {limit}: {', '.join(crossed)}"
-
-
-def _values(values: tuple[str | None, ...]) -> str:
-    return ", ".join(_NOT_RECORDED if value is None else printable(value) for value in values)
 
 
 def _paths(paths: tuple[str, ...]) -> str:
