@@ -87,6 +87,7 @@ def test_ddp_by_subprocess(tmp_path: Path) -> None:
     assert run_dir.name.endswith(f"-{json.loads((tmp_path / 'rank0.json').read_text())['pid']}")
     assert program.output.count("root of this process") == 2  # rank 1 would have taken another one
     assert program.output.count(f"Written to {run_dir / 'timing'}\n") == 2  # one rank prints, after each call
+    assert "samples/s on rank 0 of 2\n" in program.output
     check_run(run_dir, tmp_path, tmp_path / "cwd", begin_ns, ["fit", "test"])
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
 
-from lightning_timing.phases import CALLBACKS, FIRST_DATA_WAIT, FORWARD, ITERATION
-from lightning_timing.record import CpuUsage, StageSummary, TimingOverhead
+from lightning_timing.live_report import live_report
+from lightning_timing.phases import BETWEEN_ITERATIONS, CALLBACKS, FIRST_DATA_WAIT, FORWARD, ITERATION
+from lightning_timing.record import CpuUsage, Figures, StageSummary, TimingOverhead
 from lightning_timing.reporting.blocks import Column, Heading, Lines, Table
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.summary import summary_blocks
@@ -151,6 +152,10 @@ def test_a_summary_as_text() -> None:
     text = render(blocks, width=140)
 
     assert lines_of(text) == [
+        *lines_of("verdict: input-bound: data_wait takes 42 %"),
+        *lines_of("next: more workers"),
+        *lines_of("where 1.00 s went, warm-up not counted: train: iterations 1.00 s (100.0 %)"),
+        [],
         *lines_of("train: 100 iterations (10 of warm-up not counted), 100.0 iterations/s, 3,200 samples/s"),
         ["measurement", "share", "per", "iteration", "mean", "p50", "p95", "p99", "max", "count"],
         *lines_of("iteration 100.0 % 10.0 ms 10.0 ms 10.0 ms 10.0 ms 10.0 ms 10.0 ms 100"),
@@ -169,16 +174,53 @@ def test_a_summary_as_text() -> None:
         ["setup", "running"],
         [],
         *lines_of(
-            "CPU during iteration: 180 % of a core by this process and its children, "
-            "60 % of the machine in use, 90 % of the allowed cores used"
+            "CPU during iteration: 1.80 cores in use by this process and its children (90 % of its cores), "
+            "the machine 60 % busy with all that runs on it"
         ),
-        *lines_of("timing itself: 1.00 ms (0.1 %)"),
-        *lines_of("verdict: input-bound: data_wait takes 42 %"),
-        *lines_of("next: more workers"),
+        *lines_of("timing itself: 1.00 ms, 0.1 % of the time of the iterations"),
     ]
     assert text.isascii()
-    assert text.splitlines()[3].startswith("  data_wait")
-    assert text.splitlines()[5].startswith("    matcher")
+    assert text.splitlines()[7].startswith("  data_wait")
+    assert text.splitlines()[9].startswith("    matcher")
+
+
+def test_what_lies_outside_of_the_iterations_has_its_total_instead_of_a_share() -> None:
+    saving = f"{BETWEEN_ITERATIONS}/{CALLBACKS}"
+    extra = {
+        FIRST_DATA_WAIT: measurement(9.2, whole_s=None, iterations=3, parent=None),
+        saving: measurement(0.6, whole_s=None, iterations=3, parent=None),
+        f"{saving}/Saver": measurement(0.6, whole_s=None, iterations=3, parent=saving),
+    }
+    text = render(summary_blocks({"train": stage(forward=1.8, extra=extra)}, {}), width=140)
+
+    went = "train: iterations 1.80 s (15.5 %), first_data_wait 9.20 s (79.3 %), callbacks 600.0 ms (5.2 %)"
+    assert lines_of(text)[:2] == [*lines_of(f"where 11.6 s went, warm-up not counted: {went}"), []]
+    assert lines_of(text.partition("outside of")[2])[:4] == [
+        *lines_of("the iterations total mean p50 p95 p99 max count"),
+        *lines_of("first_data_wait 9.20 s 3.07 s 3.07 s 3.07 s 3.07 s 3.07 s 3"),
+        *lines_of("between_iterations/callbacks 600.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 3"),
+        *lines_of("Saver 600.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 3"),
+    ]
+
+
+def test_too_few_iterations_for_a_verdict_are_said() -> None:
+    text = render(summary_blocks({"train": stage(iterations=5, forward=1.0)}, {}))
+
+    assert text.startswith("too few iterations for a verdict: 5 after warm-up, it takes 10\nwhere 1.00 s went")
+
+
+def test_samples_a_second_of_one_rank_are_said_to_be() -> None:
+    figures = Figures({"train": STAGE}, {}, None, rank=0, world_size=2)
+
+    assert ", 3,200 samples/s on rank 0 of 2\n" in live_report(figures)
+    assert ", 3,200 samples/s\n" in live_report(replace(figures, world_size=1))
+
+
+def test_the_sanity_check_is_left_out_of_the_tables_unless_it_is_all_there_is() -> None:
+    sanity = stage(iterations=1, forward=1.0)
+
+    assert "\nsanity_check: 1 iteration" not in render(summary_blocks({"train": STAGE, "sanity_check": sanity}, {}))
+    assert "\nsanity_check: 1 iteration" in render(summary_blocks({"sanity_check": sanity}, {}))
 
 
 def test_nothing_measured() -> None:
@@ -194,7 +236,7 @@ def test_what_is_unknown_is_a_dash_or_left_out() -> None:
     text = render(blocks, width=120)
 
     assert "train: 0 iterations (3 of warm-up not counted)\n" in text
-    assert lines_of(text)[2][:2] == ["first_data_wait", "-"]
+    assert lines_of(text)[2][:3] == ["first_data_wait", "1.00", "s"]
     assert "CPU during iteration: unknown\n" in text
 
 
@@ -214,9 +256,9 @@ def test_device_columns_are_there_where_device_time_is_known() -> None:
     without, with_device = (render(summary_blocks({"train": figures}, {}), width=160) for figures in (STAGE, timed))
 
     assert "device" not in without
-    assert lines_of(with_device)[1][-6:] == ["device", "mean", "device", "p50", "device", "p95"]
-    assert lines_of(with_device)[4][-6:] == ["5.00", "ms"] * 3
-    assert lines_of(with_device)[3][-3:] == ["-"] * 3
+    assert lines_of(with_device)[3][-6:] == ["device", "mean", "device", "p50", "device", "p95"]
+    assert lines_of(with_device)[6][-6:] == ["5.00", "ms"] * 3
+    assert lines_of(with_device)[5][-3:] == ["-"] * 3
 
 
 def test_skipped_batches_are_said() -> None:

@@ -9,9 +9,17 @@ import pytest
 from figures import device, measurement, not_measured, stage
 
 from lightning_timing import verdict
-from lightning_timing.phases import BACKWARD, DATA_WAIT, FORWARD, ITERATION
-from lightning_timing.record import CpuUsage, StageSummary
-from lightning_timing.verdict import HEAVY_SHARES, MIN_ITERATIONS, judge, judge_stage
+from lightning_timing.phases import (
+    BACKWARD,
+    BETWEEN_ITERATIONS,
+    CHECKPOINT,
+    DATA_WAIT,
+    FIRST_DATA_WAIT,
+    FORWARD,
+    ITERATION,
+)
+from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary
+from lightning_timing.verdict import HEAVY_SHARES, MIN_ITERATIONS, judge, judge_stage, why_no_verdict
 
 
 def name_of(figures: StageSummary) -> str | None:
@@ -130,6 +138,71 @@ def test_too_little_to_judge_by(figures: StageSummary) -> None:
     assert judge({"train": figures}) is None
 
 
+def between(total_s: float, count: int) -> MeasurementSummary:
+    return measurement(total_s, whole_s=None, iterations=count, parent=None)
+
+
+def test_waiting_for_the_first_batches_of_epochs_goes_before_what_the_iterations_do() -> None:
+    """Three epochs of ten iterations, whose workers take three seconds to start."""
+    waiting = stage(iterations=30, forward=1.8, extra={FIRST_DATA_WAIT: between(9.2, 3)})
+    found = judge({"train": waiting})
+
+    assert found is not None
+    assert found.name == "epoch-start-heavy"
+    assert found.evidence == "waiting for an epoch's first batch takes 84 % of the measured time"
+    assert "persistent_workers=True" in found.advice
+    assert judge_stage(waiting) != found
+
+
+def test_the_first_waits_of_all_stages_count_together() -> None:
+    train = stage(forward=8.0, extra={FIRST_DATA_WAIT: between(1.0, 2)})
+    validate = stage(forward=0.6, extra={FIRST_DATA_WAIT: between(1.4, 2)})
+    found = judge({"train": train, "validate": validate})
+
+    assert found is not None
+    assert found.evidence == "waiting for an epoch's first batch takes 22 % of the measured time"
+
+
+def test_what_occurs_once_is_no_habit() -> None:
+    assert judge({"train": stage(forward=1.8, extra={FIRST_DATA_WAIT: between(9.2, 1)})}) == judge_stage(
+        stage(forward=1.8)
+    )
+
+
+def test_a_heavy_phase_inside_that_takes_longer_goes_before_what_lies_between() -> None:
+    inside = stage(data_wait=6.0, forward=1.0, extra={FIRST_DATA_WAIT: between(3.0, 3)})
+
+    assert judge({"train": inside}) == judge_stage(inside)
+
+
+def test_checkpoints_between_the_iterations() -> None:
+    saving = stage(forward=6.0, extra={f"{BETWEEN_ITERATIONS}/{CHECKPOINT}": between(4.0, 4)})
+    found = judge({"train": saving})
+
+    assert found is not None
+    assert found.name == "checkpoint-heavy"
+    assert found.evidence == "checkpoint between the iterations takes 40 % of the measured time"
+    assert found.advice == HEAVY_SHARES[CHECKPOINT].advice
+
+
+def test_without_workers_the_first_remedy_is_to_have_some() -> None:
+    """PyTorch refuses prefetch_factor and persistent_workers where num_workers is 0."""
+    assert HEAVY_SHARES[DATA_WAIT].advice.startswith("set the DataLoader's num_workers above 0")
+
+
+def test_why_there_is_no_verdict() -> None:
+    few = stage(iterations=5, forward=1.0)
+
+    assert why_no_verdict({"train": few}) == "too few iterations for a verdict: 5 after warm-up, it takes 10"
+    assert why_no_verdict({"train": few, "validate": stage(iterations=10, forward=1.0)}) is None
+    assert why_no_verdict({"train": StageSummary(3, 0, {})}) is None  # a plain loop, which has no phases
+    assert why_no_verdict({}) is None
+
+
+def test_a_sanity_check_is_not_judged() -> None:
+    assert judge({"sanity_check": stage(forward=1.0)}) is None
+
+
 def test_phases_that_were_not_measured_do_no_harm() -> None:
     assert name_of(stage(forward=1.0, extra={DATA_WAIT: not_measured()})) == "compute-bound"
 
@@ -151,5 +224,11 @@ def test_training_goes_before_evaluation_where_it_has_enough() -> None:
 
 def test_the_documentation_states_every_verdict() -> None:
     text = verdict.__doc__ or ""
-    for name in (*(heavy.name for heavy in HEAVY_SHARES.values()), "compute-bound", "uneven steps", "other"):
+    for name in (
+        *(heavy.name for heavy in HEAVY_SHARES.values()),
+        "epoch-start-heavy",
+        "compute-bound",
+        "uneven steps",
+        "other",
+    ):
         assert re.search(f"`{name}`", text)

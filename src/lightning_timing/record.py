@@ -235,11 +235,15 @@ class Figures:
         stages: The figures of each stage that has any.
         one_time: One-time measurements in seconds; None for one that is still running.
         cpu_usage: CPU usage of the chosen measurement, or None where none was chosen.
+        rank: Global rank of the process.
+        world_size: Number of processes, each of which has figures of its own.
     """
 
     stages: Mapping[str, StageSummary]
     one_time: Mapping[str, float | None]
     cpu_usage: CpuUsage | None
+    rank: int = 0
+    world_size: int = 1
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from lightning_timing.record import IterationRow, OutsideRow, SegmentEnd, Segmen
 from lightning_timing.record_lines import CutLine, read_lines
 from lightning_timing.record_series import SeriesBuilder, StageSeries
 
+NO_END: Final = "no end line: the process was killed, or is still running"
+"""The problem of a rank whose newest segment does not end."""
+
 _MAX_WORLD_SIZE: Final = 2**31
 
 
@@ -107,7 +110,7 @@ class _RankReading:
         header = next(reversed(self._segments.values()))
         end = self._ends.get(header.segment)
         if end is None:
-            self._problems["no end line: the process was killed, or is still running"] = None
+            self._problems[NO_END] = None
         if earlier := len(self._run_ids) - 1:
             self._problems[f"{earlier:,} earlier run{'s' if earlier > 1 else ''} in the same file left out"] = None
         return RankRecord(

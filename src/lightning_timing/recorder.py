@@ -58,6 +58,8 @@ class Recorder:
             what it means between two, so that the hot path has neither a branch nor a further call for that.
         leave: Closes the phase that is open, for good or (`paused`) to be continued by the next one of its name. Bound
             likewise.
+        rank: Global rank of the process.
+        world_size: Number of processes.
         bookkeeping_ns: The time that went into counting iterations and handing them on, in nanoseconds.
     """
 
@@ -73,6 +75,7 @@ class Recorder:
     ) -> None:
         self.clock = clock
         self.is_compiling = compiling_probe()
+        self.rank, self.world_size = 0, 1
         self.bookkeeping_ns = 0
         self._settings = settings
         self._phases_are_taken = phases_are_taken
@@ -132,20 +135,16 @@ class Recorder:
         self._compilations = compilations_so_far()
 
     def _new_stage(self, stage: str) -> StageRecord:
-        record = StageRecord(stage, self._warmup_of(stage))
+        record = StageRecord(stage, self._settings.warmup_of(stage))
         if self._phases_are_taken:
             for phase in (ITERATION, OTHER):
                 _ = record.phases[phase]  # reported as not measured where all is warm-up
         return record
 
-    def _warmup_of(self, stage: str) -> int:
-        warmup = self._settings.num_warmup_iters
-        return warmup if stage == TRAIN else min(warmup, 1)
-
     def restart_warmup(self) -> None:
         """Has every stage warm up again: a new call of the Trainer starts new workers and allocates anew."""
         for stage, record in self._stages.items():
-            record.warmup_left = self._warmup_of(stage)
+            record.warmup_left = self._settings.warmup_of(stage)
         self.cpu.is_warming_up = self.stage.warmup_left > 0
 
     # ---- iterations ----
@@ -357,7 +356,7 @@ class Recorder:
                 for name, record in list(self._stages.items())
                 if record.was_used and stage in (None, name)
             }
-        return Figures(stages, one_time=self.one_time.seconds(), cpu_usage=self.cpu.result())
+        return Figures(stages, self.one_time.seconds(), self.cpu.result(), self.rank, self.world_size)
 
     @property
     def measured_ns(self) -> int:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from lightning_timing.errors import TimingError
 from lightning_timing.ledger import Interval
+from lightning_timing.phases import TRAIN
 from lightning_timing.validation import check_whole_number
 
 
@@ -30,6 +31,10 @@ class RecorderSettings:
         check_whole_number("num_warmup_iters", self.num_warmup_iters, least=0)
         if self.on_misuse not in ("raise", "warn"):
             raise TimingError(f"on_misuse takes raise or warn, got {self.on_misuse!r}")
+
+    def warmup_of(self, stage: str) -> int:
+        """How many iterations of a stage are not counted. More, if a later one compiles before any is counted."""
+        return self.num_warmup_iters if stage == TRAIN else min(self.num_warmup_iters, 1)
 
 
 class IterationLabel(NamedTuple):

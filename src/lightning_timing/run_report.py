@@ -10,6 +10,7 @@ from lightning_timing.phases import STAGES
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord, run_id
 from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
+from lightning_timing.recording import RecorderSettings
 from lightning_timing.stage_figures import stage_figures
 from lightning_timing.verdict import Verdict, judge
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lightning_timing.record import CpuUsage, RunSummary, StageSummary, TimingOverhead
+    from lightning_timing.record import CpuUsage, RunSummary, SegmentHeader, StageSummary, TimingOverhead
 
 Source = Literal["summary.json", "rows"]
 
@@ -130,11 +131,8 @@ def _from_rows(
     folder: Path, lead: RankRecord, ranks: Mapping[str, RankComparison], problems: tuple[str, ...]
 ) -> RunReport:
     header = lead.header
-    warmup = header.settings.get("num_warmup_iters")
     stages: dict[str, StageSummary] = {
-        stage: stage_figures(lead.stages[stage], warmup if isinstance(warmup, int) else 0)
-        for stage in STAGES
-        if stage in lead.stages
+        stage: stage_figures(lead.stages[stage], _warmup_of(stage, header)) for stage in STAGES if stage in lead.stages
     }
     return RunReport(
         path=folder,
@@ -153,3 +151,11 @@ def _from_rows(
         problems=problems,
         lead=lead,
     )
+
+
+def _warmup_of(stage: str, header: SegmentHeader) -> int:
+    """How many iterations of a stage were left out, by the settings, in which anything may be written."""
+    warmup = header.settings.get("num_warmup_iters")
+    if not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0:
+        return 0
+    return RecorderSettings(num_warmup_iters=warmup).warmup_of(stage)

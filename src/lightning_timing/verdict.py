@@ -3,14 +3,16 @@
 The rules, in order, on the shares of the measured iterations' time (`share` of `MeasurementSummary`):
 
 1. Too little to judge by: fewer than `MIN_ITERATIONS` iterations, or none that took time.
-2. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
+2. What recurs between the iterations and reaches its threshold of all measured time, in `HEAVY_OUTSIDE`, unless one of
+   rule 4 takes longer: `epoch-start-heavy` (`first_data_wait`), or as there.
+3. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
    `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
    for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
-3. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
+4. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
    (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy` (`checkpoint`), `callback-heavy` (`callbacks`).
-4. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
-5. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together.
-6. `other`: none of these.
+5. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
+6. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together.
+7. `other`: none of these.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from lightning_timing.phases import (
     CALLBACKS,
     CHECKPOINT,
     DATA_WAIT,
+    FIRST_DATA_WAIT,
     FORWARD,
     GRAD_CLIP,
     ITERATION,
@@ -32,9 +35,11 @@ from lightning_timing.phases import (
     OPTIMIZER_STEP,
     OTHER,
     PHASES,
+    SANITY_CHECK,
     STAGES,
     ZERO_GRAD,
 )
+from lightning_timing.time_parts import time_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +53,7 @@ COMPUTE_SHARE: Final = 0.7
 CPU_SATURATED: Final = 0.9
 """From this share of the allowed cores on, more loader workers would only take turns."""
 
+EPOCH_START_HEAVY: Final = "epoch-start-heavy"
 INPUT_BOUND: Final = "input-bound"
 TRANSFER_BOUND: Final = "transfer-bound"
 COMPUTE_BOUND: Final = "compute-bound"
@@ -86,8 +92,8 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
     DATA_WAIT: _Heavy(
         0.2,
         INPUT_BOUND,
-        "raise the DataLoader's num_workers or prefetch_factor, keep workers alive with persistent_workers, "
-        "or move work out of the dataset's __getitem__",
+        "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or move work out of the "
+        "dataset's __getitem__",
     ),
     BATCH_TRANSFER: _Heavy(
         0.15,
@@ -100,6 +106,21 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
     CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY, "see which of callbacks/<name> costs most, and run it less often"),
 }
 """The share from which on a phase stands out, what that is called, and what to try."""
+
+HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
+    FIRST_DATA_WAIT: _Heavy(
+        0.2,
+        EPOCH_START_HEAVY,
+        "keep the DataLoader's workers alive with persistent_workers=True (for num_workers above 0), have longer and "
+        "so fewer epochs, or make cheaper what the dataset does at its start",
+    ),
+    **{phase: HEAVY_SHARES[phase] for phase in (LOGGING, CHECKPOINT, CALLBACKS)},
+}
+"""The same for what lies between iterations, as a share of all measured time."""
+
+SEE_PAGE: Final = "(report RUN --html FILE)"
+"""Where the slowest iterations are listed; part of an advice."""
+_UNDER_NSYS: Final = "under nsys with the profiling preset (timing=profiling, without Hydra LIGHTNING_TIMING=profiling)"
 
 _CPU_SATURATED_ADVICE: Final = (
     "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "
@@ -118,9 +139,21 @@ def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None)
         The verdict; None where there is too little to judge by.
     """
     for name in STAGES:
-        if name in stages and (verdict := judge_stage(stages[name], cpu_usage)) is not None:
-            return verdict
+        if name in stages and name != SANITY_CHECK:
+            verdict = judge_stage(stages[name], cpu_usage)
+            if verdict is not None:
+                return _by_time_outside(stages) or verdict
     return None
+
+
+def why_no_verdict(stages: Mapping[str, StageSummary]) -> str | None:
+    """Why there is too little to judge by, in words; None where there is enough, or no iteration is measured at all."""
+    iterations = [
+        stage.iterations for name, stage in stages.items() if name != SANITY_CHECK and ITERATION in stage.measurements
+    ]
+    if not iterations or max(iterations) >= MIN_ITERATIONS:
+        return None
+    return f"too few iterations for a verdict: {max(iterations)} after warm-up, it takes {MIN_ITERATIONS}"
 
 
 def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdict | None:
@@ -136,6 +169,33 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     )
 
 
+def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
+    """By what lies between the iterations; what occurs once, such as the first epoch's wait, is not held against it."""
+    parts = time_parts(stages)
+    whole_s = sum(part.total_s for part in parts)
+    times_s = {
+        what: sum(part.total_s for part in parts if part.what == what and part.times > 1) for what in HEAVY_OUTSIDE
+    }
+    reached = [what for what, heavy in HEAVY_OUTSIDE.items() if times_s[what] >= heavy.threshold * whole_s]
+    if not reached:
+        return None
+    what = max(reached, key=times_s.__getitem__)
+    if times_s[what] <= max((_heaviest_s(stage.measurements) for stage in stages.values()), default=0.0):
+        return None
+    name = "waiting for an epoch's first batch" if what == FIRST_DATA_WAIT else f"{what} between the iterations"
+    heavy = HEAVY_OUTSIDE[what]
+    return Verdict(heavy.name, f"{name} takes {_percent(times_s[what] / whole_s)} of the measured time", heavy.advice)
+
+
+def _heaviest_s(measurements: Mapping[str, MeasurementSummary]) -> float:
+    """How long the phase took that makes the iterations heavy, in seconds; 0 where none does."""
+    return max((measurements[phase].total_s or 0.0 for phase in _heavy_phases(measurements)), default=0.0)
+
+
+def _heavy_phases(measurements: Mapping[str, MeasurementSummary]) -> list[str]:
+    return [phase for phase, heavy in HEAVY_SHARES.items() if _share(measurements, phase) >= heavy.threshold]
+
+
 def _by_device(host_ahead_s: float | None, iteration_s: float | None) -> Verdict | None:
     if host_ahead_s is None or not iteration_s or host_ahead_s / iteration_s < HOST_AHEAD:
         return None
@@ -143,13 +203,12 @@ def _by_device(host_ahead_s: float | None, iteration_s: float | None) -> Verdict
         COMPUTE_BOUND,
         f"at the end of an iteration the host is ahead of the device by {_percent(host_ahead_s / iteration_s)} of its "
         "time, so the device sets the pace",
-        "look at the device's own work: run with timing=profiling under nsys, then lower precision, torch.compile "
-        "or a larger batch",
+        f"look at the device's own work: run {_UNDER_NSYS}; then lower precision, torch.compile or a larger batch",
     )
 
 
 def _by_heaviest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict | None:
-    reached = [phase for phase, heavy in HEAVY_SHARES.items() if _share(measurements, phase) >= heavy.threshold]
+    reached = _heavy_phases(measurements)
     if not reached:
         return None
     phase = max(reached, key=lambda phase: _share(measurements, phase))
@@ -171,7 +230,7 @@ def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: Meas
         UNEVEN_STEPS,
         f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more; "
         f"{phase} varies most",
-        f"see what sets the slowest iterations apart (report --html): batches of unequal size, a now-and-then task in "
+        f"see what sets the slowest iterations apart {SEE_PAGE}: batches of unequal size, a now-and-then task in "
         f"{phase}, or other load on the machine",
     )
 
@@ -184,8 +243,8 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary]) -> Verdict:
             COMPUTE_BOUND,
             f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
             f"{_percent(_share(measurements, heaviest))}",
-            f"look into {heaviest}: put spans into it, run with timing=profiling under nsys; then lower precision, "
-            "torch.compile or a larger batch",
+            f"look into {heaviest}: put spans into it, run {_UNDER_NSYS}; then lower precision, torch.compile or a "
+            "larger batch",
         )
     rest = _share(measurements, OTHER)
     return Verdict(

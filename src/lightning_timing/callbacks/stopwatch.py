@@ -156,6 +156,7 @@ class StopwatchCallback(PhaseCallback):
             return None
         run = self._run_in(place, trainer)
         recorder = run.recorder
+        recorder.rank, recorder.world_size = trainer.global_rank, trainer.world_size
         printing = Part("the printed report", strict=self.strict)
         with ExitStack() as undo:
             undo.callback(recorder.release)

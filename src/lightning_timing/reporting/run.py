@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import NOT_ENDED
+from lightning_timing.record_rank import NO_END
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
-from lightning_timing.reporting.summary import summary_blocks
+from lightning_timing.reporting.summary import rank_of, summary_blocks
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
 
 if TYPE_CHECKING:
@@ -53,19 +54,31 @@ def run_blocks(report: RunReport) -> list[Block]:
         report: What is known of it.
     """
     blocks: list[Block] = [Heading(printable(str(report.path), LONGEST_PATH)), Lines(tuple(_run_lines(report)))]
-    blocks += summary_blocks(report.stages, report.one_time, report.cpu_usage, report.verdict, report.timing_overhead)
+    blocks += summary_blocks(
+        report.stages,
+        report.one_time,
+        report.cpu_usage,
+        report.verdict,
+        report.timing_overhead,
+        rank_of(report.rank, report.world_size),
+    )
     for stage, comparison in report.ranks.items():
         blocks += _rank_blocks(stage, comparison)
     return blocks
 
 
+def notes_on(report: RunReport) -> Iterator[str]:
+    """What the reader must know of gaps in the record, without what the status says already."""
+    if report.source == "rows":
+        yield REBUILT
+    said = f"rank {report.rank}: {NO_END}" if report.status is None else ""
+    yield from (printable(problem, LONGEST_PROBLEM) for problem in report.problems if problem != said)
+
+
 def _run_lines(report: RunReport) -> Iterator[str]:
     status = report.status or NOT_ENDED
     yield f"status: {status}; figures of rank {report.rank} of {report.world_size:,}"
-    if report.source == "rows":
-        yield REBUILT
-    for problem in report.problems:
-        yield f"note: {printable(problem, LONGEST_PROBLEM)}"
+    yield from (f"note: {note}" for note in notes_on(report))
 
 
 def _rank_blocks(stage: str, comparison: RankComparison) -> list[Block]:

@@ -1,4 +1,4 @@
-"""The report of one rank's figures, as blocks: a table a stage, CPU usage, one-time measurements and the verdict."""
+"""The report of one rank's figures, as blocks: the verdict, where the time went, a table a stage, CPU usage."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
+from lightning_timing.time_parts import time_parts
+from lightning_timing.verdict import why_no_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary, TimingOverhead
     from lightning_timing.verdict import Verdict
@@ -21,6 +23,9 @@ HOST_TIME_NOTE: Final = (
 UNMEASURED: Final = "not measured (no interval after warm-up)"
 """Said of names that are known, but have no figure: seen in warm-up only, or dropped for misuse."""
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
+
+_SMALLEST_SHARE: Final = 0.005
+"""What takes less of the measured time is not named."""
 
 _PLACES: Final = {str(stage): place for place, stage in enumerate(STAGES)}
 
@@ -35,6 +40,11 @@ _COLUMNS: Final = (
     Column("max", importance=2),
     Column("count", importance=1),
 )
+_OUTSIDE_COLUMNS: Final = (
+    Column("outside of the iterations", is_number=False, importance=9),
+    Column("total", importance=9),
+    *_COLUMNS[3:],
+)
 _DEVICE_COLUMNS: Final = (
     Column("device mean", importance=6),
     Column("device p50", importance=3),
@@ -48,8 +58,9 @@ def summary_blocks(
     cpu_usage: CpuUsage | None = None,
     verdict: Verdict | None = None,
     overhead: TimingOverhead | None = None,
+    rank: str = "",
 ) -> list[Block]:
-    """The report of finished figures.
+    """The report of finished figures. The sanity check is left out, unless it is all there is.
 
     Args:
         stages: The figures of each stage.
@@ -57,35 +68,90 @@ def summary_blocks(
         cpu_usage: CPU usage of a measurement.
         verdict: What the figures say.
         overhead: What the timing cost.
+        rank: Of several ranks the one that the figures are of, such as `rank 0 of 2`.
     """
-    blocks: list[Block] = []
-    for name, stage in sorted(stages.items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
-        blocks += [Heading(_stage_title(name, stage)), stage_table(stage)]
+    first = tuple(_first_lines(stages, verdict))
+    blocks: list[Block] = [Lines(first)] if first else []
+    for name, stage in sorted(shown_stages(stages).items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
+        blocks += [Heading(_stage_title(name, stage, rank)), *stage_tables(stage)]
         if lines := _unmeasured_lines(name, stage):
             blocks.append(Lines(lines))
-    if blocks:
+    if stages:
         with_device = any(m.device for stage in stages.values() for m in stage.measurements.values())
         blocks.append(Lines((HOST_TIME_NOTE, _DEVICE_NOTE) if with_device else (HOST_TIME_NOTE,)))
     else:
         blocks.append(Lines(("nothing measured yet",)))
     if one_time:
         blocks += [Heading("one-time measurements"), _one_time_table(one_time)]
-    lines = _closing_lines(cpu_usage, verdict, overhead)
+    lines = _closing_lines(cpu_usage, overhead)
     return [*blocks, Lines(("", *lines))] if lines else blocks
 
 
-def stage_table(stage: StageSummary) -> Table:
-    """What was measured in a stage, as a tree; with device columns where a device time is known."""
+def rank_of(rank: int, world_size: int) -> str:
+    """The rank that figures are of, in words; empty where it is the only one."""
+    return f"rank {rank} of {world_size:,}" if world_size > 1 else ""
+
+
+def shown_stages(stages: Mapping[str, StageSummary]) -> Mapping[str, StageSummary]:
+    """The stages that a reader is shown: all but the sanity check, unless it is all there is."""
+    return {name: stage for name, stage in stages.items() if name != SANITY_CHECK} or stages
+
+
+def _first_lines(stages: Mapping[str, StageSummary], verdict: Verdict | None) -> Iterator[str]:
+    """What to read if nothing else: the verdict, what to do next, and where the time went."""
+    if verdict is not None:
+        yield f"verdict: {verdict.name}: {verdict.evidence}"
+        yield f"next: {verdict.advice}"
+    elif (reason := why_no_verdict(stages)) is not None:
+        yield reason
+    if (went := where_time_went(stages)) is not None:
+        yield went
+
+
+def where_time_went(stages: Mapping[str, StageSummary]) -> str | None:
+    """How the measured time divides into iterations and what lies between them; None where there are none."""
+    parts = time_parts(stages)
+    whole_s = sum(part.total_s for part in parts)
+    if not any(part.what == ITERATION for part in parts):
+        return None
+    by_stage: dict[str, list[str]] = {}
+    for part in parts:
+        if part.what == ITERATION or part.total_s >= _SMALLEST_SHARE * whole_s:
+            what = "iterations" if part.what == ITERATION else part.what
+            shown = f"{what} {seconds(part.total_s)} ({percent(part.total_s / whole_s)})"
+            by_stage.setdefault(part.stage, []).append(shown)
+    warmup = ", warm-up not counted" if any(stage.warmup_iterations for stage in stages.values()) else ""
+    went = "; ".join(f"{stage}: {', '.join(shown)}" for stage, shown in by_stage.items())
+    return f"where {seconds(whole_s)} went{warmup}: {went}"
+
+
+def stage_tables(stage: StageSummary) -> list[Table]:
+    """What was measured in a stage, as a tree, in one table what lies outside of its iterations, which has no share.
+
+    With device columns where a device time is known.
+    """
     nodes = [node for node in tree(stage.measurements) if node.measurement.count]
     with_device = any(node.measurement.device is not None for node in nodes)
-    columns = _COLUMNS + _DEVICE_COLUMNS if with_device else _COLUMNS
-    return Table(columns, tuple(_row(node, with_device) for node in nodes))
+    inside: list[TreeNode[MeasurementSummary]] = []
+    outside: list[TreeNode[MeasurementSummary]] = []
+    group = inside
+    for node in nodes:
+        if not node.depth:
+            group = inside if node.name == ITERATION or node.measurement.share is not None else outside
+        group.append(node)
+    device_columns = _DEVICE_COLUMNS if with_device else ()
+    tables = [Table(_COLUMNS + device_columns, tuple(_row(node, with_device) for node in inside))] if inside else []
+    if outside:
+        rows = tuple(_row(node, with_device, outside=True) for node in outside)
+        tables.append(Table(_OUTSIDE_COLUMNS + device_columns, rows))
+    return tables
 
 
-def _row(node: TreeNode[MeasurementSummary], with_device: bool) -> tuple[str, ...]:
+def _row(node: TreeNode[MeasurementSummary], with_device: bool, outside: bool = False) -> tuple[str, ...]:
     figures = node.measurement
-    times = (figures.per_iteration_s, figures.mean_s, figures.p50_s, figures.p95_s, figures.p99_s, figures.max_s)
-    cells = (node.indented, percent(figures.share), *map(seconds, times), f"{figures.count:,}")
+    sums = (seconds(figures.total_s),) if outside else (percent(figures.share), seconds(figures.per_iteration_s))
+    times = (figures.mean_s, figures.p50_s, figures.p95_s, figures.p99_s, figures.max_s)
+    cells = (node.indented, *sums, *map(seconds, times), f"{figures.count:,}")
     if not with_device:
         return cells
     device = figures.device
@@ -94,14 +160,15 @@ def _row(node: TreeNode[MeasurementSummary], with_device: bool) -> tuple[str, ..
     return (*cells, seconds(device.mean_s), seconds(device.p50_s), seconds(device.p95_s))
 
 
-def _stage_title(name: str, stage: StageSummary) -> str:
+def _stage_title(name: str, stage: StageSummary, rank: str) -> str:
     iterations = plural(stage.iterations, "iteration")
     parts = [f"{printable(name)}: {iterations} ({stage.warmup_iterations:,} of warm-up not counted)"]
     iteration = stage.measurements.get(ITERATION)
     if iteration is not None and iteration.total_s:
         parts.append(rate(stage.iterations, iteration.total_s, "iterations"))
         if stage.samples is not None:
-            parts.append(rate(stage.samples, iteration.total_s, "samples"))
+            on_rank = f" on {rank}" if rank else ""
+            parts.append(rate(stage.samples, iteration.total_s, "samples") + on_rank)
     if stage.host_ahead_s is not None:
         parts.append(f"host ahead of the device by {seconds(stage.host_ahead_s)} at the end")
     if stage.skipped_batches:
@@ -124,24 +191,23 @@ def _one_time_table(one_time: Mapping[str, float | None]) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _closing_lines(
-    cpu_usage: CpuUsage | None, verdict: Verdict | None, overhead: TimingOverhead | None
-) -> tuple[str, ...]:
+def _closing_lines(cpu_usage: CpuUsage | None, overhead: TimingOverhead | None) -> tuple[str, ...]:
     lines = []
     if cpu_usage is not None:
         lines.append(_cpu_line(cpu_usage))
     if overhead is not None:
-        lines.append(f"timing itself: {seconds(overhead.seconds)} ({percent(overhead.share)})")
-    if verdict is not None:
-        lines += [f"verdict: {verdict.name}: {verdict.evidence}", f"next: {verdict.advice}"]
+        lines.append(
+            f"timing itself: {seconds(overhead.seconds)}, {percent(overhead.share)} of the time of the iterations"
+        )
     return tuple(lines)
 
 
 def _cpu_line(usage: CpuUsage) -> str:
-    parts = (
-        ("of a core by this process and its children", usage.process_tree_percent, 1),
-        ("of the machine in use", usage.machine_percent, 1),
-        ("of the allowed cores used", usage.share_of_allowed, 100),
-    )
-    known = [f"{value * factor:.0f} % {what}" for what, value, factor in parts if value is not None]
+    known = []
+    if usage.process_tree_percent is not None:
+        of_allowed = "" if usage.share_of_allowed is None else f" ({100 * usage.share_of_allowed:.0f} % of its cores)"
+        cores = usage.process_tree_percent / 100
+        known.append(f"{cores:.2f} cores in use by this process and its children{of_allowed}")
+    if usage.machine_percent is not None:
+        known.append(f"the machine {usage.machine_percent:.0f} % busy with all that runs on it")
     return f"CPU during {printable(usage.measurement)}: {', '.join(known) or 'unknown'}"
