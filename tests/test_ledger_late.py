@@ -217,6 +217,34 @@ def manual(run: Run) -> None:
     run.fit(run.module(automatic_optimization=False, training_step=step, configure_optimizers=optimizers))
 
 
+def switched_optimization(run: Run) -> None:
+    def step(module: Any, batch: Any, index: int) -> Any:
+        run.spend()
+        loss = module.layer(batch).sum() if index % 3 else None
+        if loss is None or module.automatic_optimization:
+            return loss
+        module.manual_backward(loss)
+        return module.optimizers().step()
+
+    by_turns = lambda module: setattr(module, "automatic_optimization", module.current_epoch % 2 == 0)  # noqa: E731
+    run.fit(run.module(training_step=step, on_train_epoch_start=by_turns), max_epochs=3)
+
+
+def averaged_weights(run: Run) -> None:
+    """With an epoch for the statistics of BatchNorm, in which no batch has a backward."""
+
+    def step(module: Any, batch: Any, index: int) -> Any:
+        run.spend()
+        return module.layer(module.norm(batch)).sum() if index % 3 else None
+
+    module = run.module(training_step=step)
+    module.norm = torch.nn.BatchNorm1d(2)
+    averaging = lightning().callbacks.StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)
+    loader = CostlyLoader(run.clock, [torch.ones(2, 2)] * BATCHES, 500)
+    run.fit(module, averaging, loaders=(loader,), max_epochs=2, accumulate_grad_batches=4)
+    assert summary(run.root)["stages"]["train"]["skipped_batches"] == 2 * BATCHES // 3
+
+
 def lbfgs(run: Run) -> None:
     optimizer = lambda module: torch.optim.LBFGS(module.layer.parameters(), lr=0.01, max_iter=3)  # noqa: E731
     run.fit(run.module(configure_optimizers=optimizer))
@@ -533,6 +561,8 @@ SCENARIOS = [
     slow_batches,
     accumulation,
     manual,
+    switched_optimization,
+    averaged_weights,
     lbfgs,
     validation_in_mid_epoch,
     sanity_check,

@@ -9,7 +9,7 @@ import torch
 from known_cost import Books, Costs, FakeClock
 from known_cost_model import Setting, fit_known_cost
 from ledger_records import costs_of, counts, lightning, rows, stopwatch, summary
-from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
 
 from lightning_timing.run_report import read_report
 
@@ -84,6 +84,78 @@ def test_the_parts_of_a_phase_lie_in_it_in_a_killed_run_too(tmp_path: Path) -> N
 def _parents(run: Path) -> dict[str, str | None]:
     measurements = read_report(run).stages["train"].measurements
     return {name: figures.parent for name, figures in measurements.items()}
+
+
+def _step_by_hand(module: Any, batch: Any) -> None:
+    optimizers = module.optimizers()
+    for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+        optimizer.zero_grad()
+        module.manual_backward(module.layer(batch[0]).sum())
+        optimizer.step()
+
+
+def _costly_sgd(clock: FakeClock, module: Any) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(module.layer.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(spends(clock, 3))
+    return optimizer
+
+
+def test_automatic_optimization_may_be_switched_off_in_the_module_s_setup(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def step(self: Any, batch: Any, *_: Any) -> None:
+        clock.advance(10)
+        _step_by_hand(self, batch)
+
+    module = tiny_module(
+        pl,
+        setup=lambda self, stage: setattr(self, "automatic_optimization", False),
+        training_step=step,
+        configure_optimizers=lambda self: [_costly_sgd(clock, self), _costly_sgd(clock, self)],
+    )
+    fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    steps = {"optimizer_step/0": 3, "optimizer_step/1": 3, "optimizer_step": 6}
+    assert costs_of(tmp_path) == [{"forward": 10, **steps, "iteration": 16}] * 3
+    assert summary(tmp_path)["stages"]["train"]["skipped_batches"] == 0
+
+
+def test_optimization_may_change_from_epoch_to_epoch(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def step(self: Any, batch: Any, *_: Any) -> Any:
+        clock.advance(10)
+        if self.automatic_optimization:
+            return self.layer(batch[0]).sum()
+        return _step_by_hand(self, batch)
+
+    module = tiny_module(
+        pl,
+        training_step=step,
+        backward=lambda self, loss: (clock.advance(40), loss.backward()),
+        on_train_epoch_start=lambda self: setattr(self, "automatic_optimization", self.current_epoch == 1),
+        configure_optimizers=lambda self: _costly_sgd(clock, self),
+    )
+    fit_tiny(pl, tmp_path, module, tiny_loader(2), callbacks=[stopwatch(clock)], max_epochs=3)
+
+    assert costs_of(tmp_path) == [{"forward": 10, "backward": 40, "optimizer_step": 3, "iteration": 53}] * 6
+    assert summary(tmp_path)["stages"]["train"]["skipped_batches"] == 0
+
+
+def test_an_epoch_for_the_statistics_of_batch_norm_skips_no_batch(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    module = tiny_module(
+        pl, training_step=lambda self, batch, index: self.layer(self.norm(batch[0])).sum() if index else None
+    )
+    module.norm = torch.nn.BatchNorm1d(2)
+    averaging = pl.callbacks.StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)
+    fit_tiny(pl, tmp_path, module, tiny_loader(4, 2), callbacks=[stopwatch(clock), averaging], max_epochs=2)
+
+    assert [row["epoch"] for row in rows(tmp_path)] == [0] * 4 + [1] * 4 + [2] * 4
+    assert summary(tmp_path)["stages"]["train"]["skipped_batches"] == 2
 
 
 def test_a_step_that_returns_none_ends_its_forward_and_has_no_backward(tmp_path: Path) -> None:

@@ -86,12 +86,20 @@ class Boundaries:
         trainer: The Trainer.
         machine: What the edges call.
         exception_raised: Called before a callback is told of an exception.
+        epoch_begins: Called as a training epoch begins, and at that very moment.
     """
 
-    def __init__(self, trainer: Any, machine: PhaseMachine, exception_raised: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        trainer: Any,
+        machine: PhaseMachine,
+        exception_raised: Callable[[], None],
+        epoch_begins: Callable[[], None],
+    ) -> None:
         self._trainer = trainer
         self._machine = machine
         self._exception_raised = exception_raised
+        self._epoch_begins = epoch_begins
 
     def of_start_and_stop(self, action: str) -> ActionMeaning | None:
         """What an action means that is started and stopped by name; None where it is no boundary."""
@@ -115,7 +123,7 @@ class Boundaries:
     def _of_context(self, action: str) -> ActionMeaning | None:
         machine = self._machine
         if action == "run_training_epoch":
-            return ActionMeaning(before=machine.epoch_began, after=machine.epoch_ended)
+            return ActionMeaning(before=self._epoch_begins, after=machine.epoch_ended)
         if action == "save_checkpoint":
             return ActionMeaning(phase=CHECKPOINT)
         kind, _, rest = action.partition("]")

@@ -37,11 +37,11 @@ class PhaseCallback(TimingCallback):
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         super()._begin(trainer, pl_module, stage)
-        self._unskip()  # what a run before may have done without
+        self._unskip(*SKIPPABLE_HOOKS)  # what a run before may have done without
         self._session = getattr(self._running, "session", None)  # None also where it does not listen
         self._skip(*SKIPPABLE_HOOKS if self._session is None else ())
-        if pl_module.automatic_optimization:
-            self._skip("on_before_optimizer_step")  # there is one optimizer, so nothing to tell apart
+        if self._session is not None:
+            self._session.on_optimization.append(self._hear_of_steps)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Ends as completed, once the hooks of others and the loggers are through, which may still raise."""
@@ -53,12 +53,17 @@ class PhaseCallback(TimingCallback):
         """Has Lightning skip hooks in this run, as it does where a hook is not callable."""
         vars(self).update(dict.fromkeys(hooks))
 
-    def _unskip(self) -> None:
-        for hook in SKIPPABLE_HOOKS:
+    def _unskip(self, *hooks: str) -> None:
+        for hook in hooks:
             vars(self).pop(hook, None)
 
+    def _hear_of_steps(self, is_automatic: bool) -> None:
+        """Does without the hook of a step where there is one optimizer, so nothing to tell apart."""
+        if self._session is not None:
+            (self._skip if is_automatic else self._unskip)("on_before_optimizer_step")
+
     def _end(self, trainer: Any, status: Status) -> None:
-        self._unskip()
+        self._unskip(*SKIPPABLE_HOOKS)
         self._session = None
         super()._end(trainer, status)
 

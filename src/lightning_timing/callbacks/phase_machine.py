@@ -28,16 +28,16 @@ class PhaseMachine:
     Args:
         stage: The stage that the Trainer's method begins with.
         followers: Who is told.
-        expects_backward: Whether a training batch without a backward is one for which the step returned None.
 
     Attributes:
         stage: The current stage.
+        expects_backward: Whether a training batch without a backward is one for which the step returned None.
     """
 
-    def __init__(self, stage: str, followers: Followers, *, expects_backward: bool) -> None:
+    def __init__(self, stage: str, followers: Followers) -> None:
         self.stage = self._began_with = stage
+        self.expects_backward = False
         self._followers = followers
-        self._expects_backward = expects_backward
         self._is_asleep = False
         self._open: list[str] = []
         self._in_iteration = False
@@ -223,7 +223,7 @@ class PhaseMachine:
         self._leave_all()
         label, self._label, self._in_iteration = self._label, None, False
         if label is not None and self._completed:
-            if self._expects_backward and not self._backward_seen and self.stage == TRAIN:
+            if self.expects_backward and not self._backward_seen and self.stage == TRAIN:
                 label = label._replace(skipped=True)
             self._followers.tell("close_iteration", at_last, leaving=True)
             self._followers.tell("count_iteration", label, leaving=True)

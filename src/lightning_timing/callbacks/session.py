@@ -38,19 +38,22 @@ class Session:
         members: Those on whose account there is a session.
         is_deaf: Whether it was noticed that the profiler was replaced in mid-run.
         on_exception: Told when an exception ends the run, before any other callback is.
+        on_optimization: Told whether optimization is automatic, where that has changed since the last training epoch.
         part: Takes failures to follow the Trainer.
     """
 
     def __init__(self, trainer: Any, entry_point: str) -> None:
         stage = _FIRST_STAGES.get(entry_point, TRAIN)
         self.followers = Followers()
-        is_automatic = trainer.lightning_module.automatic_optimization
-        self.machine = PhaseMachine(stage, self.followers, expects_backward=is_automatic)
+        self.machine = PhaseMachine(stage, self.followers)
         self.is_deaf = False
         self.members: set[object] = set()
         self._identified: dict[int, Callable[[], None]] = {}  # one for each, so that edges can be recognised
         self.on_exception: list[Callable[[BaseException], None]] = []
-        boundaries = Boundaries(trainer, self.machine, self._exception_raised)
+        self.on_optimization: list[Callable[[bool], None]] = []
+        self._is_automatic: bool | None = None
+        epoch_begins = partial(self._epoch_begins, trainer)
+        boundaries = Boundaries(trainer, self.machine, self._exception_raised, epoch_begins)
         stop = self.followers.remove_all
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
         self.trail = Trail(self.part)
@@ -83,6 +86,21 @@ class Session:
             self.trail.lead(late, None if late is None else Routines(self.machine, self.followers, late))
             self._tap.forget_boundaries()
 
+    def _epoch_begins(self, trainer: Any) -> None:
+        """Looks at what was not settled in `setup`, or may have changed since the last epoch."""
+        self.machine.epoch_began()
+        self._look_how_it_optimizes(trainer)
+
+    def _look_how_it_optimizes(self, trainer: Any) -> None:
+        is_automatic = trainer.lightning_module.automatic_optimization
+        expects_backward = is_automatic and not _has_no_backward(trainer)
+        if (is_automatic, expects_backward) == (self._is_automatic, self.machine.expects_backward):
+            return
+        self._is_automatic, self.machine.expects_backward = is_automatic, expects_backward
+        self._tap.forget_boundaries()  # and the routines with them, which are known by what handles these
+        for tell in self.on_optimization:
+            tell(is_automatic)
+
     def _exception_raised(self) -> None:
         """A callback is about to be told of an exception. If it fails at that, Lightning tells no further one."""
         error = sys.exc_info()[1]
@@ -105,6 +123,11 @@ class Session:
             watch.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
+
+
+def _has_no_backward(trainer: Any) -> bool:
+    """Whether it is the epoch that StochasticWeightAveraging adds for the statistics of BatchNorm, steps alone."""
+    return any(getattr(callback, "swa_end", None) == trainer.current_epoch - 1 for callback in trainer.callbacks)
 
 
 def _fetches_by_itself(module: Any) -> bool:
