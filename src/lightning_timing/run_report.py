@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import STAGES
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
@@ -41,7 +42,7 @@ class RunReport:
         timing_overhead: What the timing itself cost, or None.
         verdict: What the figures say, or None.
         ranks: How the ranks compare, by stage; empty for one rank.
-        problems: What was odd or missing, in words.
+        problems: Whether other processes used the machine, and what was odd or missing, in words.
         lead: The rows of `rank`; None where there are none.
     """
 
@@ -84,7 +85,8 @@ def read_report(path: Path) -> RunReport:
     ranks = {stage: comparison for stage, comparison in compared.items() if comparison is not None}
     summary = read_summary(folder)
     if summary is not None and (lead is None or _belongs(summary, lead)):
-        return _from_summary(folder, summary, ranks, problems.lines(), lead)
+        note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
+        return _from_summary(folder, summary, ranks, (*filter(None, [note]), *problems.lines()), lead)
     if lead is None:
         raise BadInputError(f"{folder}: nothing was recorded")
     return _from_rows(folder, lead, ranks, problems.lines())

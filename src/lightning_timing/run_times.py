@@ -13,6 +13,7 @@ import numpy as np
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import run_conditions
+from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION
 from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
@@ -64,7 +65,7 @@ class RunTimes:
         conditions: What its speed may depend on, by name.
         stages: Its times, by stage.
         unmeasured: By stage the names that its summary has without a figure, such as those seen in warm-up only.
-        problems: What was odd or missing in its record, in words.
+        problems: Whether other processes used the machine, and what was odd or missing in its record, in words.
     """
 
     path: Path
@@ -98,6 +99,9 @@ def read_times(path: Path) -> RunTimes:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there are no times to compare")
     summary = read_summary(folder)
     summaries = summary.stages if summary else {}
+    note = None
+    if summary is not None and any(segment.segment == lead.header.segment for segment in summary.segments):
+        note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
     return RunTimes(
         path=path,
         conditions=run_conditions(lead, ranks),
@@ -106,7 +110,7 @@ def read_times(path: Path) -> RunTimes:
             stage: tuple(name for name, figures in found.measurements.items() if not figures.count)
             for stage, found in summaries.items()
         },
-        problems=problems.lines(),
+        problems=(*filter(None, [note]), *problems.lines()),
     )
 
 

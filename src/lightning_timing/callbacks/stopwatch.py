@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from lightning_timing.callbacks.run_dir import HydraJob, RunPlace, agree_on_plac
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.contention import contention_note
 from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
@@ -213,6 +215,8 @@ class StopwatchCallback(PhaseCallback):
             if not running.printing.is_off:
                 with running.printing:
                     report = Stopwatch.render(figures)
+                    if note := contention_note(figures.cpu_usage, os.cpu_count(), trainer.world_size):
+                        report = f"note: {note}\n{report}"
                     if running.files.is_written:
                         report += f"Written to {running.files.folder}"
                     if status != "completed":
