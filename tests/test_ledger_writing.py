@@ -74,6 +74,32 @@ def test_loggers_are_logging_also_where_a_callback_calls_them(tmp_path: Path) ->
     assert costs_of(tmp_path) == [expected] * 2
 
 
+def test_a_logger_set_after_setup_is_a_logger_until_another_one_is(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    loggers = [CostlyLogger(tmp_path / name, clock, log_ns=ns) for name, ns in (("a", 11), ("b", 12), ("c", 13))]
+
+    def set_logger(self: Any, trainer: Any, module: Any) -> None:
+        trainer.logger = loggers[1 + trainer.current_epoch]
+
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl),
+        tiny_loader(1),
+        callbacks=[
+            stopwatch(clock),
+            callback(pl, "Sets", on_fit_start=set_logger, on_train_epoch_start=set_logger),
+            callback(pl, "Logs", on_train_batch_end=lambda self, trainer, *_: trainer.logger.log_metrics({"a": 1.0})),
+        ],
+        logger=loggers[0],
+        max_epochs=2,
+    )
+
+    assert costs_of(tmp_path / "a") == [{"logging": ns, "iteration": ns} for ns in (12, 13)]
+    assert not any("log_metrics" in vars(logger) for logger in loggers)
+
+
 def test_a_callback_of_lightning_that_logs_at_a_batch_s_start(tmp_path: Path) -> None:
     clock = FakeClock()
     pl = lightning()

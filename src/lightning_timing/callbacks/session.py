@@ -60,16 +60,19 @@ class Session:
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
         self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.trail, self.part)
         self.followers.on_change = self._choose_who_is_told_late
-        machine, note = self.machine, self.trail.note
-        logging = [(logger, method) for logger in trainer.loggers for method in _LOGGING]
+        machine = self.machine
         barriers = [(trainer.strategy, "barrier")] if trainer.world_size > 1 else []
-        self._watches = (
-            MethodWatch(logging, partial(note, machine.logging_began), partial(note, machine.logging_ended), self.part),
-            MethodWatch(
-                barriers, partial(note, machine.barrier_began), partial(note, machine.barrier_ended), self.part
-            ),
-        )
+        self._barriers = self._watch(barriers, machine.barrier_began, machine.barrier_ended)
+        self._loggers: list[Any] = []
+        self._logging = self._watch([], machine.logging_began, machine.logging_ended)
+        self._look_who_logs(trainer)
         trainer.profiler = self._tap
+
+    def _watch(
+        self, methods: list[tuple[Any, str]], began: Callable[[], None], ended: Callable[[], None]
+    ) -> MethodWatch:
+        note = self.trail.note
+        return MethodWatch(methods, partial(note, began), partial(note, ended), self.part)
 
     def note_step_of(self, index: int) -> None:
         """Notes that the optimizer of this index steps."""
@@ -90,6 +93,7 @@ class Session:
         """Looks at what was not settled in `setup`, or may have changed since the last epoch."""
         self.machine.epoch_began()
         self._look_how_it_optimizes(trainer)
+        self._look_who_logs(trainer)
 
     def _look_how_it_optimizes(self, trainer: Any) -> None:
         is_automatic = trainer.lightning_module.automatic_optimization
@@ -100,6 +104,14 @@ class Session:
         self._tap.forget_boundaries()  # and the routines with them, which are known by what handles these
         for tell in self.on_optimization:
             tell(is_automatic)
+
+    def _look_who_logs(self, trainer: Any) -> None:
+        loggers = list(trainer.loggers)
+        if loggers != self._loggers:
+            self._loggers = loggers
+            self._logging.close()
+            methods = [(logger, method) for logger in loggers for method in _LOGGING]
+            self._logging = self._watch(methods, self.machine.logging_began, self.machine.logging_ended)
 
     def _exception_raised(self) -> None:
         """A callback is about to be told of an exception. If it fails at that, Lightning tells no further one."""
@@ -119,8 +131,8 @@ class Session:
 
     def close(self, trainer: Any) -> None:
         """Puts back what was replaced, unless somebody else has replaced it since."""
-        for watch in self._watches:
-            watch.close()
+        self._logging.close()
+        self._barriers.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
 
