@@ -15,14 +15,19 @@ from lightning_timing.phases import ITERATION, STAGES
 from lightning_timing.reporting.charts import course_chart, plotly_script, rank_chart, spread_chart
 from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.page_parts import card
-from lightning_timing.reporting.page_run import heading, notes, run_cards, tiles, verdict_card
+from lightning_timing.reporting.page_run import cpu_card, heading, notes, run_cards, tiles, verdict_card
 from lightning_timing.reporting.page_stage import ranks_card, share_card, slowest_card, tree_card
 from lightning_timing.reporting.series_view import course, spread_names, spreads
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lightning_timing.record import StageSummary
     from lightning_timing.record_series import StageSeries
     from lightning_timing.run_report import RunReport
+
+_FEWEST_SHOWN: Final = 3
+"""A stage of fewer iterations, such as the sanity check, is only named."""
 
 _PAGE: Final = resources.files("lightning_timing.reporting") / "page"
 
@@ -34,10 +39,18 @@ def render_html(report: RunReport) -> str:
         report: What is known of the run.
     """
     charts = _Charts()
-    sections = [heading(report), *notes(report), verdict_card(report.verdict)]
+    sections = [heading(report), *notes(report), verdict_card(report)]
+    if report.cpu_usage is not None:
+        sections.append(cpu_card(report.cpu_usage))
+    brief = _brief_stages(report.stages)
     for name in STAGES:
-        if name in report.stages:
+        if name in report.stages and name not in brief:
             sections += _stage_sections(name, report, charts)
+    if brief:
+        listed = ", ".join(f"{name} ({report.stages[name].iterations})" for name in brief)
+        sections.append(
+            tag("p", f"Left out, with fewer than {_FEWEST_SHOWN} iterations: {listed}.", class_="note brief")
+        )
     sections += [tag("h2", "The run"), run_cards(report)]
     scripts = {"plotly": plotly_script(), "script": _read("page.js")}
     return Template(_read("page.html")).substitute(
@@ -47,6 +60,12 @@ def render_html(report: RunReport) -> str:
         body=join(sections),
         figures=charts.data(),
     )
+
+
+def _brief_stages(stages: Mapping[str, StageSummary]) -> list[str]:
+    """The stages of too few iterations for a section of their own, unless no stage has more."""
+    brief: list[str] = [name for name in STAGES if name in stages and stages[name].iterations < _FEWEST_SHOWN]
+    return [] if len(brief) == len(stages) else brief
 
 
 class _Charts:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 NUMBER: Final = "number"
 TEXT: Final = "text"
+MINOR_NUMBER: Final = "number minor"
+MINOR_TEXT: Final = "text minor"
+"""Of a narrow page the minor ones are left out."""
 
 _INDENT_PX: Final = 20
 _LONGEST_VALUE: Final = 300
@@ -29,7 +32,7 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> 
     """A table.
 
     Args:
-        columns: The title of each column and what it holds, `NUMBER` or `TEXT`.
+        columns: The title of each column and what it holds: `NUMBER`, `TEXT` or a minor one.
         rows: The cells of each row.
     """
     head = (tag("th", title, class_=kind) for title, kind in columns)

@@ -9,14 +9,16 @@ from lightning_timing.phases import ITERATION
 from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.markup import Markup, tag
 from lightning_timing.reporting.page_parts import card, meter, values_table
-from lightning_timing.reporting.run import LONGEST_PATH, LONGEST_PROBLEM, REBUILT
+from lightning_timing.reporting.run import LONGEST_PATH, notes_on
+from lightning_timing.reporting.summary import rank_of, where_time_went
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
+from lightning_timing.verdict import SEE_PAGE, why_no_verdict
 
 if TYPE_CHECKING:
     from lightning_timing.record import CpuUsage, StageSummary
     from lightning_timing.run_report import RunReport
-    from lightning_timing.verdict import Verdict
 
+_FIRST_FACTS: Final = ("device_name", "device", "processor", "torch", "lightning", "pytorch-lightning")
 _MAX_NESTING: Final = 3
 _MAX_LIST: Final = 20
 _ACCENT: Final = "var(--accent)"
@@ -25,39 +27,52 @@ _ACCENT: Final = "var(--accent)"
 def heading(report: RunReport) -> Markup:
     """Which run it is, and how it ended."""
     status = report.status or NOT_ENDED
-    of_ranks = f"figures of rank {report.rank} of {report.world_size:,}" if report.world_size > 1 else ""
+    rank = rank_of(report.rank, report.world_size)
+    lines = (f"figures of {rank}" if rank else "", _ran_on(report.environment))
     return tag(
         "header",
         tag(
             "div",
             tag("h1", "Where the time goes"),
             tag("p", tag("bdi", printable(str(report.path), LONGEST_PATH)), class_="path"),
-            *((tag("p", of_ranks, class_="path"),) if of_ranks else ()),
+            *(tag("p", tag("bdi", line), class_="path") for line in lines if line),
         ),
         tag("span", status, class_=f"status {report.status or 'killed'}"),
         class_="top",
     )
 
 
+def _ran_on(environment: Mapping[str, Any]) -> str:
+    """The facts about where a run ran that are asked for first; all others are at the page's end."""
+    found = ((name, environment.get(name)) for name in _FIRST_FACTS)
+    return ", ".join(f"{name} {printable(str(value))}" for name, value in found if value)
+
+
 def notes(report: RunReport) -> list[Markup]:
     """What the reader must know of gaps in the record."""
-    lines = [printable(problem, LONGEST_PROBLEM) for problem in report.problems]
-    if report.source == "rows":
-        lines.insert(0, REBUILT)
+    lines = list(notes_on(report))
     return [tag("section", *(tag("p", line) for line in lines), class_="card warning")] if lines else []
 
 
-def verdict_card(verdict: Verdict | None) -> Markup:
-    """What limits the run, why that is said, and what to try."""
+def verdict_card(report: RunReport) -> Markup:
+    """What limits the run, why that is said, what to try, and where the time went."""
+    verdict, went = report.verdict, where_time_went(report.stages)
+    lines = [tag("p", f"{_capital(went)}.")] if went else []
     if verdict is None:
-        return tag("section", tag("p", "Too few iterations for a verdict."), class_="card verdict")
+        reason = why_no_verdict(report.stages) or "too few iterations for a verdict"
+        return tag("section", tag("p", f"{_capital(reason)}."), *lines, class_="card verdict")
     return tag(
         "section",
         tag("strong", verdict.name.capitalize()),
         tag("p", f"{verdict.evidence}."),
-        tag("p", tag("b", "Next: "), f"{verdict.advice}."),
+        tag("p", tag("b", "Next: "), f"{verdict.advice.replace(SEE_PAGE, '(below)')}."),
+        *lines,
         class_="card verdict",
     )
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def tiles(stage: StageSummary) -> list[Markup]:
@@ -78,10 +93,8 @@ def tiles(stage: StageSummary) -> list[Markup]:
 
 
 def run_cards(report: RunReport) -> Markup:
-    """CPU usage, one-time measurements, and what the run ran on."""
+    """One-time measurements, and what the run ran on."""
     cards = []
-    if report.cpu_usage is not None:
-        cards.append(_cpu_card(report.cpu_usage))
     if report.one_time:
         times = {name: "running" if time_s is None else seconds(time_s) for name, time_s in report.one_time.items()}
         cards.append(card("One-time measurements", "", values_table(times)))
@@ -94,7 +107,8 @@ def run_cards(report: RunReport) -> Markup:
     return tag("div", *cards, class_="pair")
 
 
-def _cpu_card(usage: CpuUsage) -> Markup:
+def cpu_card(usage: CpuUsage) -> Markup:
+    """CPU usage."""
     cores = UNKNOWN if usage.process_tree_percent is None else f"{usage.process_tree_percent / 100:.2f}"
     machine_share = None if usage.machine_percent is None else usage.machine_percent / 100
     shares = {"of the cores that it may use": usage.share_of_allowed, "of the machine, by everyone": machine_share}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.phases import PHASES
 from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.page_parts import (
+    MINOR_NUMBER,
+    MINOR_TEXT,
     NUMBER,
     TEXT,
     card,
@@ -32,18 +34,19 @@ _LONGEST_REASON: Final = 200
 
 _SLOWEST_COLUMNS: Final = (
     ("iteration", NUMBER),
-    ("epoch", NUMBER),
-    ("batch", NUMBER),
-    ("step", NUMBER),
+    ("epoch", MINOR_NUMBER),
+    ("batch", MINOR_NUMBER),
+    ("step", MINOR_NUMBER),
     ("time", NUMBER),
     ("against the median", NUMBER),
-    ("phases", TEXT),
+    ("phases", MINOR_TEXT),
     ("what was unusual", TEXT),
 )
 _TREE_COLUMNS: Final = (
     ("measurement", TEXT),
-    ("", TEXT),
+    ("", MINOR_TEXT),
     ("share", NUMBER),
+    ("total", NUMBER),
     ("per iteration", NUMBER),
     ("mean", NUMBER),
     ("p50", NUMBER),
@@ -125,6 +128,7 @@ def _tree_row(node: TreeNode[MeasurementSummary], with_device: bool) -> tuple[st
         measurement_name(node.name, node.label, node.depth),
         "" if figures.share is None else meter(figures.share, phase_color(node.name)),
         percent(figures.share),
+        seconds(figures.total_s),
         *map(seconds, times),
         f"{figures.count:,}",
     )

@@ -116,7 +116,8 @@ def where_time_went(stages: Mapping[str, StageSummary]) -> str | None:
         return None
     by_stage: dict[str, list[str]] = {}
     for part in parts:
-        if part.what == ITERATION or part.total_s >= _SMALLEST_SHARE * whole_s:
+        is_shown = part.what == ITERATION and part.stage != SANITY_CHECK
+        if is_shown or part.total_s >= _SMALLEST_SHARE * whole_s:
             what = "iterations" if part.what == ITERATION else part.what
             shown = f"{what} {seconds(part.total_s)} ({percent(part.total_s / whole_s)})"
             by_stage.setdefault(part.stage, []).append(shown)
