@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lightning_timing.interrupts import undisturbed
+from lightning_timing.interrupts import InterruptGuard, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,4 +142,138 @@ def test_a_handler_of_ours_that_somebody_puts_back_later_delays_nothing() -> Non
     signal.signal(signal.SIGINT, ours)
     with pytest.raises(KeyboardInterrupt):
         ctrl_c()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# ---- many contexts ----
+
+
+@pytest.fixture
+def guard() -> Iterator[InterruptGuard]:
+    guard = InterruptGuard()
+    yield guard
+    guard.close()
+
+
+def within(guard: InterruptGuard, *steps: Callable[[], object]) -> None:
+    with guard:
+        for step in steps:
+            step()
+
+
+def test_a_guard_puts_the_first_off_in_each_of_its_contexts(guard: InterruptGuard) -> None:
+    done: list[int] = []
+    for n in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            within(guard, ctrl_c, partial(done.append, n))
+    assert done == [0, 1, 2]
+
+
+def test_and_not_the_second(guard: InterruptGuard) -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        within(guard, ctrl_c, partial(done.append, "first"), ctrl_c, partial(done.append, "second"))
+    assert done == ["first"]
+
+
+def test_between_its_contexts_it_is_as_if_it_were_not_there(guard: InterruptGuard) -> None:
+    within(guard)
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+    with pytest.raises(ZeroDivisionError):
+        within(guard, lambda: 1 // 0)
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+
+
+def test_a_context_within_another_ends_with_it(guard: InterruptGuard) -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        within(guard, partial(within, guard, ctrl_c), partial(done.append, "the rest"))
+    assert done == ["the rest"]
+
+
+def test_what_its_body_raises_is_not_lost(guard: InterruptGuard) -> None:
+    with pytest.raises(KeyboardInterrupt) as raised:
+        within(guard, ctrl_c, lambda: 1 // 0)
+    assert isinstance(raised.value.__context__, ZeroDivisionError)
+
+
+def test_closed_it_puts_the_handler_back() -> None:
+    guard = InterruptGuard()
+    within(guard)
+    assert signal.getsignal(signal.SIGINT) is guard
+    guard.close()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_guard_that_was_never_entered_changes_nothing() -> None:
+    InterruptGuard().close()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_guard_does_nothing_where_no_python_code_is_called(guard: InterruptGuard, handler: signal.Handlers) -> None:
+    signal.signal(signal.SIGINT, handler)
+    within(guard)
+    within(guard)
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is handler
+
+
+def test_a_handler_that_is_set_while_there_is_a_guard_is_told_of_each_once(guard: InterruptGuard) -> None:
+    """Though it calls the one that it found, which is the guard's."""
+    within(guard)
+    found = signal.getsignal(signal.SIGINT)
+    calls: list[str] = []
+
+    def mine(signum: int, frame: Any) -> None:
+        calls.append("mine")
+        found(signum, frame)  # type: ignore[operator,misc]  # it is the guard
+
+    signal.signal(signal.SIGINT, mine)
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        within(guard, ctrl_c, partial(done.append, "all"))
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+    guard.close()
+
+    assert (done, calls) == (["all"], ["mine", "mine"])
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) is mine
+
+
+def test_one_that_somebody_puts_back_when_it_is_closed_hands_on() -> None:
+    guard = InterruptGuard()
+    within(guard)
+    guard.close()
+    signal.signal(signal.SIGINT, guard)
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_guard_within_the_time_of_another_hands_on_to_it(guard: InterruptGuard) -> None:
+    within(guard)
+    inner = InterruptGuard()
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        within(inner, ctrl_c, partial(done.append, "all"))
+    inner.close()
+
+    assert done == ["all"]
+    assert signal.getsignal(signal.SIGINT) is guard
+
+
+def test_a_guard_within_an_undisturbed_context_leaves_it_to_that(guard: InterruptGuard) -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(partial(within, guard, ctrl_c), partial(done.append, "all"))
+    assert done == ["all"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_on_another_thread_a_guard_does_nothing(guard: InterruptGuard) -> None:
+    thread = threading.Thread(target=within, args=(guard,))
+    thread.start()
+    thread.join()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -10,6 +10,7 @@ import pytest
 from known_cost import FakeClock
 
 from lightning_timing.callbacks.trail import MAX_EDGES, MAX_WAIT_NS, Trail
+from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.parts import Part
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Follower:
 
 
 def trail_of(follower: Follower | None) -> Trail:
-    trail = Trail(Part("following", strict=False))
+    trail = Trail(Part("following", strict=False), InterruptGuard())
     trail.lead(follower)
     return trail
 
@@ -390,7 +391,7 @@ class Whole:
 
 def test_iterations_are_handled_on_another_thread_where_that_of_the_loop_is_stuck() -> None:
     follower = Follower()
-    trail = Trail(Part("following", strict=False))
+    trail = Trail(Part("following", strict=False), InterruptGuard())
     trail.lead(follower, Whole())  # type: ignore[arg-type]  # all that is asked of it
     turn(trail, follower, 0)
     follower.can_wait = 10
@@ -420,7 +421,7 @@ def test_iterations_are_handled_on_another_thread_where_that_of_the_loop_is_stuc
 
 def test_a_loop_that_gets_on_is_left_to_its_own_thread() -> None:
     follower = Follower(can_wait=10)
-    trail = Trail(Part("following", strict=False))
+    trail = Trail(Part("following", strict=False), InterruptGuard())
     trail.lead(follower, Whole())  # type: ignore[arg-type]  # all that is asked of it
     for batch in range(5):
         turn(trail, follower, batch)

@@ -83,3 +83,62 @@ class undisturbed:  # noqa: N801  # used as a function is, like those of context
         elif self._previous is not None:
             _set_handler(_SIGINT, self._previous)
             self._previous(signum, frame)
+
+
+class InterruptGuard:
+    """Many contexts such as `undisturbed`, at a tenth of the cost: its handler stays in place between them.
+
+    There it hands each SIGINT on. It is entered for the first time, and closed, on the main thread; nowhere else does
+    it do anything. Where somebody else sets a handler meanwhile, each context is one of `undisturbed`.
+    """
+
+    __slots__ = ("_depth", "_instead", "_noted", "_previous")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._instead: undisturbed | None = None
+        self._noted: tuple[int, FrameType | None] | None = None
+        self._previous: _Handler | None = None
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1 and _handler_of(_SIGINT) is not self:
+            self._enter_without_own_handler()
+
+    def _enter_without_own_handler(self) -> None:
+        if self._previous is None and get_ident() == main_thread().ident:
+            previous = _handler_of(_SIGINT)
+            if callable(previous) and type(previous) is not undisturbed:
+                self._previous = previous
+                _set_handler(_SIGINT, self)
+                return
+        # Its own handler is not put back: the other one may call it, and would be called by it.
+        self._instead = undisturbed()
+        self._instead.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if (self._instead is not None or self._noted is not None) and not self._depth:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        instead, self._instead = self._instead, None
+        noted, self._noted = self._noted, None
+        try:
+            if instead is not None:
+                instead.__exit__()
+        finally:
+            if noted is not None and self._previous is not None:
+                self._previous(*noted)
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        """The handler: between the contexts, and for a second one in a context, as if it were not there."""
+        if self._depth and self._noted is None:
+            self._noted = signum, frame
+        elif self._previous is not None:
+            self._previous(signum, frame)
+
+    def close(self) -> None:
+        """Puts the handler back that was there, unless somebody else has set one since."""
+        if self._previous is not None and _handler_of(_SIGINT) is self and get_ident() == main_thread().ident:
+            _set_handler(_SIGINT, self._previous)

@@ -16,6 +16,7 @@ from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.callbacks.trail import Trail
+from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
@@ -56,7 +57,8 @@ class Session:
         boundaries = Boundaries(trainer, self.machine, self._exception_raised, epoch_begins)
         stop = self.followers.remove_all
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
-        self.trail = Trail(self.part)
+        self._guard = InterruptGuard()
+        self.trail = Trail(self.part, self._guard)
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
         self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.trail, self.part)
         self.followers.on_change = self._choose_who_is_told_late
@@ -135,6 +137,7 @@ class Session:
         self._barriers.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
+        self._guard.close()
 
 
 def _has_no_backward(trainer: Any) -> bool:

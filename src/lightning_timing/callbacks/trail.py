@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
-from lightning_timing.interrupts import undisturbed
+from lightning_timing.interrupts import InterruptGuard, undisturbed
 from lightning_timing.parts import Part
 from lightning_timing.recording import IterationLabel
 
@@ -52,6 +52,7 @@ class Trail:
 
     Args:
         part: Takes failures to handle them.
+        guard: Has Ctrl-C wait while one is handled at once.
 
     Attributes:
         edges: They, in order. Whoever is at an edge appends it; the list is always the same.
@@ -59,11 +60,12 @@ class Trail:
         clock: Reads the moment of an edge.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, guard: InterruptGuard) -> None:
         self.edges: list[Edge] = []
         self.follower: LateFollower | None = None
         self.clock: Clock = _no_clock
         self._part = part
+        self._guard = guard
         self._thread = get_ident()
         self._moment = [0]
         self._read_moment: Clock = partial(self._moment.__getitem__, 0)  # all in C, as it is called at each edge
@@ -134,7 +136,7 @@ class Trail:
             label: What to call that with, if anything.
         """
         if self.follower is None:
-            with undisturbed():
+            with self._guard:
                 handle() if label is None else handle(label)
             return
         edges = self.edges
@@ -147,7 +149,7 @@ class Trail:
 
         def handle_now() -> None:
             if self.follower is None:
-                with undisturbed():
+                with self._guard:
                     handle()
             else:
                 now = self.clock()
