@@ -44,9 +44,10 @@ def test_text_has_medians_change_interval_verdict_and_conditions(
     (forward,) = (line.split() for line in lines if line.startswith("  forward"))
     assert forward[:5] == ["forward", "10.0", "ms", "12.0", "ms"]
     assert forward.count("%") == 3
-    assert forward[-3:] == ["slower", "100", "100"]
+    assert forward[-7:] == ["slower", "in", "these", "runs", "100", "/", "100"]
     assert ["device", "cpu", "cuda:0"] in [line.split() for line in lines]
-    assert any(line.startswith("note: one run a side") for line in lines)
+    (place,) = (place for place, line in enumerate(lines) if line.startswith("note: one run a side"))
+    assert place < lines.index("Differing conditions") < lines.index("train")
 
 
 def test_a_run_compared_with_itself_shows_no_difference(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,8 +63,10 @@ def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsy
     assert compare(before, after, "--json") == 0
     found = shown(capsys)
     assert list(found) == [
-        *("before", "after", "differences", "changes", "absences", "samples_per_second", "notes", "fail_above")
+        *("before", "after", "one_run_a_side", "differences", "changes", "absences", "samples_per_second"),
+        *("notes", "fail_above"),
     ]
+    assert found["one_run_a_side"] is True
     assert found["samples_per_second"] == [
         {"stage": "train", "before": pytest.approx(2909, rel=0.01), "after": pytest.approx(2461, rel=0.01)}
     ]
@@ -93,6 +96,11 @@ def test_several_runs_a_side(before: Path, after: Path, tmp_path: Path, capsys: 
     found = shown(capsys)
     assert (found["before"], found["after"]) == ([str(before), str(second)], [str(after)])
     assert found["changes"][0]["before"]["runs"] == 2
+    assert found["one_run_a_side"] is False
+    assert compare("--before", before, second, "--after", after) == 0
+    text = capsys.readouterr().out
+    assert "in these runs" not in text
+    assert "one run a side" not in text
 
 
 def test_a_run_named_twice_is_one_run(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,8 +241,11 @@ def test_what_was_not_measured_on_both_sides_is_listed(tmp_path: Path, capsys: p
 
 def test_the_reason_for_no_interval_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(write_run(tmp_path / "a", [1.0]), write_run(tmp_path / "b", [1.0])) == 0
-    reason = "no interval, as an interval takes at least 8 times on each side, or more runs: iteration, forward, other"
-    assert reason in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    reason = "(measured fewer than 8 times on a side: measure longer, or give several runs a side)"
+    assert f"too few to compare: iteration, forward, other {reason}" in lines
+    (forward,) = (line.split() for line in lines if line.startswith("  forward"))
+    assert forward[5:] == ["+0.00", "%", "-", "too", "few", "to", "compare", "1", "/", "1"]
 
 
 def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +310,7 @@ def test_the_interval_stays_on_a_narrow_terminal(
     assert compare(before, after) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "95 % interval verdict" in text
-    assert "columns left out at 80 characters: after, count before, count after (a wider" in text
+    assert "columns left out at 80 characters: after, counts (a wider" in text
 
 
 def test_the_sanity_check_is_compared_where_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,5 +327,16 @@ def test_an_end_of_an_interval_that_is_absurd_is_not_shown(tmp_path: Path, capsy
     before = write_run(tmp_path / "a", [1.0] * 20)
     assert compare(before, write_run(tmp_path / "b", [50.0] * 20), "--measurement", "forward") == 0
     assert "  > +1,000 %  slower" in capsys.readouterr().out
-    assert compare(before, write_run(tmp_path / "c", [1.0, 50.0] * 10), "--measurement", "forward") == 0
-    assert " to > +1,000 %" in capsys.readouterr().out
+
+
+def test_what_is_too_uneven_has_no_interval_and_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = write_run(tmp_path / "a", [1.0] * 20), write_run(tmp_path / "b", [0.5, 50.0] * 10)
+    assert compare(before, after, "--measurement", "forward") == 0
+    lines = capsys.readouterr().out.splitlines()
+    reason = "(the ends of the interval are a factor of 10 or more apart)"
+    assert f"too uneven to compare: forward {reason}" in lines
+    (forward,) = (line.split() for line in lines if line.startswith("forward"))
+    assert forward[5:] == ["+2,425", "%", "-", "too", "uneven", "to", "compare", "20", "/", "20"]
+    assert compare(before, after, "--measurement", "forward", "--json") == 0
+    (forward,) = shown(capsys)["changes"]
+    assert (forward["verdict"], forward["low"]) == ("too uneven to compare", pytest.approx(-0.5))

@@ -21,7 +21,7 @@ from lightning_timing.comparison import (
 )
 from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
-from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER
+from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
 from lightning_timing.record import MeasurementSummary
 from lightning_timing.run_times import Measured, read_times
 
@@ -152,7 +152,7 @@ def test_a_single_iteration_has_a_change_but_no_interval(tmp_path: Path) -> None
     before, after = write_run(tmp_path / "a", [10.0]), write_run(tmp_path / "b", [20.0])
     forward = changes(compare(before, after))["forward"]
     assert (forward.change, forward.low, forward.high) == (pytest.approx(1.0), None, None)
-    assert forward.verdict == NO_DIFFERENCE
+    assert forward.verdict == TOO_FEW
     assert forward.reason is not None
 
 

@@ -15,6 +15,9 @@ from lightning_timing.median_change import (
     MIN_TIMES,
     NO_DIFFERENCE,
     SLOWER,
+    TOO_FEW,
+    TOO_SHORT,
+    TOO_UNEVEN,
     MedianChange,
     _long_run_variance,
     _reach_in_quantiles,
@@ -169,8 +172,8 @@ def test_a_drift_within_the_run_widens_the_interval() -> None:
 def test_too_few_times_have_no_interval(iterations: int) -> None:
     result = median_change([np.full(300, 100.0)], [np.full(iterations, 200.0)])
     assert (result.change, result.low, result.high) == (pytest.approx(1.0), None, None)
-    assert result.verdict == NO_DIFFERENCE
-    assert result.reason == "an interval takes at least 8 times on each side, or more runs"
+    assert result.verdict == TOO_FEW
+    assert result.reason == "measured fewer than 8 times on a side: measure longer, or give several runs a side"
 
 
 def test_single_times_of_several_runs_have_an_interval() -> None:
@@ -184,8 +187,18 @@ def test_single_times_of_several_runs_have_an_interval() -> None:
 def test_a_median_of_nothing_has_no_relative_change() -> None:
     result = median_change([np.zeros(20)], [np.full(20, 5.0)])
     assert (result.before_ns, result.after_ns, result.change, result.low, result.high) == (0, 5, None, None, None)
-    assert result.verdict == NO_DIFFERENCE
+    assert result.verdict == TOO_SHORT
     assert result.reason == "the median before is not above the clock's step of 1 ns"
+
+
+def test_unlike_times_of_one_name_are_too_uneven_to_compare() -> None:
+    unlike = np.tile([10.0**5, 10.0**7], 20)
+    result = median_change([unlike], [unlike])
+    assert (result.change, result.verdict) == (0.0, TOO_UNEVEN)
+    assert result.reason == "the ends of the interval are a factor of 10 or more apart"
+    uneven = np.tile([10.0**6, 2 * 10.0**6], 20)
+    assert median_change([uneven], [uneven]).verdict == NO_DIFFERENCE
+    assert median_change([unlike], [unlike * 1000]).verdict == SLOWER
 
 
 def test_times_that_fall_to_nothing_are_faster() -> None:

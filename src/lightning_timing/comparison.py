@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 AbsenceKind = Literal["missing", "new", "unmeasured"]
 
 ONE_RUN_A_SIDE: Final = (
-    "one run a side: the intervals know how much iterations differ, not how much runs do; several runs a side show that"
+    "one run a side: runs of the same code differ too, and by how much only several a side show (three or more: "
+    "--before A1 A2 A3 --after B1 B2 B3); what follows is about these two runs, not yet about the code"
 )
 
 
@@ -54,8 +55,8 @@ class MeasurementChange:
         change: Change of the median; None where it has none (the median before is 0).
         low: Lower end of its 95 % interval; None where there is no interval.
         high: Upper end.
-        verdict: `faster`, `slower` or `no difference shown`.
-        reason: Why there is no interval; None where there is one.
+        verdict: `faster`, `slower` or `no difference shown`; or what there is too little of to tell.
+        reason: Why it cannot be told; None where it can.
     """
 
     stage: str
@@ -69,6 +70,11 @@ class MeasurementChange:
     high: float | None
     verdict: ChangeVerdict
     reason: str | None
+
+    @property
+    def is_of_single_runs(self) -> bool:
+        """Whether it knows nothing of how much runs differ."""
+        return self.before.runs == self.after.runs == 1
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,11 @@ class Comparison:
     absences: tuple[Absence, ...]
     throughputs: tuple[Throughput, ...]
     notes: tuple[str, ...]
+
+    @property
+    def one_run_a_side(self) -> bool:
+        """Whether nothing is known of how much runs of one side differ."""
+        return len(self.before) == len(self.after) == 1
 
     @property
     def items(self) -> tuple[MeasurementChange | Absence, ...]:

@@ -39,15 +39,27 @@ if TYPE_CHECKING:
 
     from lightning_timing.record_series import FloatArray
 
-ChangeVerdict = Literal["faster", "slower", "no difference shown"]
+ChangeVerdict = Literal[
+    "faster",
+    "slower",
+    "no difference shown",
+    "too few to compare",
+    "too uneven to compare",
+    "too short to compare",
+]
 
 FASTER: Final = "faster"
 SLOWER: Final = "slower"
 NO_DIFFERENCE: Final = "no difference shown"
+TOO_FEW: Final = "too few to compare"
+TOO_UNEVEN: Final = "too uneven to compare"
+TOO_SHORT: Final = "too short to compare"
 
 CONFIDENCE: Final = 0.95
 MIN_TIMES: Final = 8
 """With fewer times the interval would reach beyond the shortest and the longest even if they were independent."""
+MAX_RATIO: Final = 10.0
+"""An interval with 0 in it whose ends are this far apart says nothing, as where unlike things have one name."""
 
 _CLOCK_STEP_NS: Final = 1.0
 _INDEPENDENT_VARIANCE: Final = 0.25
@@ -64,8 +76,9 @@ class MedianChange:
         change: `after_ns / before_ns - 1`; None where the median before is not above the clock's step.
         low: Lower end of the 95 % interval of `change`; None where there is no interval.
         high: Its upper end.
-        verdict: `faster` or `slower` where the whole interval is on one side of 0, else `no difference shown`.
-        reason: Why there is no interval; None where there is one.
+        verdict: `faster` or `slower` where the whole interval is on one side of 0, else `no difference shown`; or what
+            there is too little of to tell.
+        reason: Why it cannot be told; None where it can.
     """
 
     before_ns: float
@@ -98,19 +111,26 @@ def median_change(before: Sequence[FloatArray], after: Sequence[FloatArray]) -> 
     runs_before, runs_after = [_log_median(times) for times in before], [_log_median(times) for times in after]
     old, new = _mean_of_runs(runs_before), _mean_of_runs(runs_after)
     before_ns, after_ns = _median_ns(before, old), _median_ns(after, new)
+    reason: str | None = None
     if before_ns <= _CLOCK_STEP_NS:
         reason = "the median before is not above the clock's step of 1 ns"
-        return MedianChange(before_ns=before_ns, after_ns=after_ns, change=None, reason=reason)
+        return MedianChange(before_ns=before_ns, after_ns=after_ns, change=None, verdict=TOO_SHORT, reason=reason)
     difference = new.center - old.center
     change = math.expm1(difference)
     if len(before) == len(after) == 1 and min(len(before[0]), len(after[0])) < MIN_TIMES:
-        reason = f"an interval takes at least {MIN_TIMES} times on each side, or more runs"
-        return MedianChange(before_ns=before_ns, after_ns=after_ns, change=change, reason=reason)
+        reason = f"measured fewer than {MIN_TIMES} times on a side: measure longer, or give several runs a side"
+        return MedianChange(before_ns=before_ns, after_ns=after_ns, change=change, verdict=TOO_FEW, reason=reason)
     between_runs = _spread_between_runs(runs_before, runs_after)
-    low = math.expm1(difference - max(between_runs, math.hypot(new.below, old.above)))
-    high = math.expm1(difference + max(between_runs, math.hypot(new.above, old.below)))
+    below = max(between_runs, math.hypot(new.below, old.above))
+    above = max(between_runs, math.hypot(new.above, old.below))
+    low, high = math.expm1(difference - below), math.expm1(difference + above)
     verdict: ChangeVerdict = SLOWER if low > 0 else FASTER if high < 0 else NO_DIFFERENCE
-    return MedianChange(before_ns=before_ns, after_ns=after_ns, change=change, low=low, high=high, verdict=verdict)
+    if verdict == NO_DIFFERENCE and below + above >= math.log(MAX_RATIO):
+        verdict = TOO_UNEVEN
+        reason = f"the ends of the interval are a factor of {MAX_RATIO:g} or more apart"
+    return MedianChange(
+        before_ns=before_ns, after_ns=after_ns, change=change, low=low, high=high, verdict=verdict, reason=reason
+    )
 
 
 def _median_ns(runs: Sequence[FloatArray], mean: _LogMedian) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.conditions import OVERRIDES
+from lightning_timing.median_change import FASTER, SLOWER
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import UNMEASURED
 from lightning_timing.reporting.tree import tree
@@ -34,8 +35,7 @@ _CHANGE_COLUMNS: Final = (
     Column("change", importance=6),
     Column("95 % interval", importance=7),
     Column("verdict", is_number=False, importance=8),
-    Column("count before", importance=2),
-    Column("count after", importance=1),
+    Column("counts", importance=1),
 )
 _ABSENT: Final[Mapping[AbsenceKind, str]] = {
     "missing": "only before",
@@ -52,7 +52,8 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
         gate: The changes held against a threshold, or None.
     """
     sides = (f"before: {_paths(comparison.before)}", f"after: {_paths(comparison.after)}")
-    blocks: list[Block] = [Heading("Medians before and after"), Lines(sides)]
+    notes = (f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes)
+    blocks: list[Block] = [Heading("Medians before and after"), Lines((*sides, *notes))]
     blocks += _condition_blocks(comparison.differences)
     for stage in dict.fromkeys(item.stage for item in comparison.items):
         blocks += _stage_blocks(
@@ -61,10 +62,7 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
             [absence for absence in comparison.absences if absence.stage == stage],
             [throughput for throughput in comparison.throughputs if throughput.stage == stage],
         )
-    closing = [f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes]
-    if gate is not None:
-        closing.append(_gate_line(gate))
-    return [*blocks, Lines(("", *closing))] if closing else blocks
+    return blocks if gate is None else [*blocks, Lines(("", _gate_line(gate)))]
 
 
 def _condition_blocks(differences: Iterable[Difference]) -> list[Block]:
@@ -87,10 +85,9 @@ def _stage_blocks(
     if changes:
         yield Table(_CHANGE_COLUMNS, tuple(_change_rows(changes)))
     lines = list(map(_throughput_line, throughputs))
-    lines += [
-        f"no interval, as {reason}: {', '.join(_label(change) for change in changes if change.reason == reason)}"
-        for reason in dict.fromkeys(change.reason for change in changes if change.reason)
-    ]
+    for verdict, reason in dict.fromkeys((change.verdict, change.reason) for change in changes if change.reason):
+        names = [_label(change) for change in changes if change.reason == reason]
+        lines.append(f"{verdict}: {', '.join(names)} ({reason})")
     for kind, words in _ABSENT.items():
         if names := [_label(absence) for absence in absences if absence.kind == kind]:
             lines.append(f"{words}: {', '.join(names)}")
@@ -121,10 +118,14 @@ def _change_row(indented: str, change: MeasurementChange) -> tuple[str, ...]:
         seconds(change.after.median_s),
         _signed_percent(change.change),
         _interval(change),
-        change.verdict,
-        _times(change.before),
-        _times(change.after),
+        _verdict(change),
+        f"{_times(change.before)} / {_times(change.after)}",
     )
+
+
+def _verdict(change: MeasurementChange) -> str:
+    is_of_runs = change.is_of_single_runs and change.verdict in (FASTER, SLOWER)
+    return f"{change.verdict} in these runs" if is_of_runs else change.verdict
 
 
 def _label(item: MeasurementChange | Absence) -> str:
@@ -140,7 +141,7 @@ def _times(side: Side) -> str:
 
 
 def _interval(change: MeasurementChange) -> str:
-    if change.low is None or change.high is None:
+    if change.low is None or change.high is None or change.reason is not None:
         return UNKNOWN
     if change.low > _LARGEST_SHOWN:
         return _bound(change.low)

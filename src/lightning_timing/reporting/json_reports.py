@@ -36,6 +36,7 @@ def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
         {
             "before": comparison.before,
             "after": comparison.after,
+            "one_run_a_side": comparison.one_run_a_side,
             "differences": comparison.differences,
             "changes": comparison.changes,
             "absences": comparison.absences,
