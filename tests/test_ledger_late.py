@@ -410,8 +410,8 @@ def spans_in_the_loader(run: Run) -> None:
     run.fit(module, loaders=(run.loader(3), Decoding()), limit_val_batches=None, max_epochs=2)
 
 
-def span_on_another_thread(run: Run) -> None:
-    """Of a name that is new amid the batches of which nobody was told yet."""
+def _with_a_span_beside(run: Run, *places: tuple[int, int]) -> Callable[..., Any]:
+    """A step that waits for another thread's span in some batches, given by their epoch and index."""
 
     def measure() -> None:
         with span("beside"):
@@ -419,33 +419,25 @@ def span_on_another_thread(run: Run) -> None:
 
     def step(module: Any, batch: Any, index: int) -> Any:
         run.spend()
-        if (module.current_epoch, index) in ((0, 5), (1, 40)):
+        if (module.current_epoch, index) in places:
             beside = threading.Thread(target=measure)
             beside.start()
             beside.join()
         return module.layer(batch).sum()
 
+    return step
+
+
+def span_on_another_thread(run: Run) -> None:
+    """Of a name that is new amid the batches of which nobody was told yet."""
     run.options = {"num_warmup_iters": 10, "cpu_usage_meas_name": None}
-    run.fit(run.module(training_step=step), max_epochs=2)
+    run.fit(run.module(training_step=_with_a_span_beside(run, (0, 5), (1, 40))), max_epochs=2)
 
 
 def span_on_another_thread_amid_a_warm_up(run: Run) -> None:
     """Nor does an iteration of the second fit's warm-up, counted when the name is known, drop its sample."""
-
-    def measure() -> None:
-        with span("beside"):
-            run.spend()
-
-    def step(module: Any, batch: Any, index: int) -> Any:
-        run.spend()
-        if (module.current_epoch, index) == (1, 40):
-            beside = threading.Thread(target=measure)
-            beside.start()
-            beside.join()
-        return module.layer(batch).sum()
-
     run.options = {"num_warmup_iters": 10, "cpu_usage_meas_name": None}
-    module = run.module(training_step=step)
+    module = run.module(training_step=_with_a_span_beside(run, (1, 40)))
     trainer = run.fit(module)
     trainer.fit_loop.max_epochs = 2
     trainer.fit(module, run.loader())
