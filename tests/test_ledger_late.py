@@ -217,6 +217,35 @@ def manual(run: Run) -> None:
     run.fit(run.module(automatic_optimization=False, training_step=step, configure_optimizers=optimizers))
 
 
+def manual_lbfgs(run: Run) -> None:
+    def step(module: Any, batch: Any, _: int) -> None:
+        def closure() -> Any:
+            run.spend()
+            optimizer.zero_grad()
+            loss = module.layer(batch).pow(2).sum()
+            module.manual_backward(loss)
+            return loss
+
+        optimizer = module.optimizers()
+        optimizer.step(closure=closure)
+        run.spend()
+
+    optimizer = lambda module: torch.optim.LBFGS(module.layer.parameters(), lr=0.01, max_iter=3)  # noqa: E731
+    run.fit(run.module(automatic_optimization=False, training_step=step, configure_optimizers=optimizer))
+
+
+def steps_of_the_model_s_own(run: Run) -> None:
+    def step(_: Any, epoch: int, index: int, optimizer: Any, closure: Any) -> None:
+        if index % 3 == 0:
+            optimizer.step(closure=closure)
+            return
+        closure()
+        if index % 3 == 1:
+            optimizer.optimizer.step()
+
+    run.fit(run.module(optimizer_step=step))
+
+
 def switched_optimization(run: Run) -> None:
     def step(module: Any, batch: Any, index: int) -> Any:
         run.spend()
@@ -553,6 +582,8 @@ SCENARIOS = [
     slow_batches,
     accumulation,
     manual,
+    manual_lbfgs,
+    steps_of_the_model_s_own,
     switched_optimization,
     averaged_weights,
     lbfgs,

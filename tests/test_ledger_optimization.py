@@ -9,7 +9,7 @@ import torch
 from known_cost import Books, Costs, FakeClock
 from known_cost_model import Setting, fit_known_cost
 from ledger_records import costs_of, counts, lightning, rows, stopwatch, summary
-from tiny_training import callback, fit_tiny, spends, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
 
 from lightning_timing.run_report import read_report
 
@@ -50,6 +50,63 @@ def test_lbfgs_has_a_sample_for_each_evaluation_and_one_for_each_step(tmp_path: 
     found = counts(tmp_path)
     assert {found[name] for name in ("forward", "zero_grad", "backward", "grad_clip")} == {evaluations}
     assert (found["iteration"], found["optimizer_step"]) == (3, 3)
+
+
+def test_a_closure_of_the_user_s_own_is_forward_each_time_that_it_is_evaluated(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def step(self: Any, batch: Any, *_: Any) -> None:
+        def closure() -> torch.Tensor:
+            clock.advance(10)
+            optimizer.zero_grad()
+            loss: torch.Tensor = self.layer(batch[0]).pow(2).sum()
+            self.manual_backward(loss)
+            return loss
+
+        optimizer = self.optimizers()
+        clock.advance(1)
+        optimizer.step(closure=closure)
+        clock.advance(20)
+
+    module = tiny_module(
+        pl,
+        automatic_optimization=False,
+        training_step=step,
+        configure_optimizers=lambda self: torch.optim.LBFGS(self.layer.parameters(), lr=0.01, max_iter=3),
+    )
+    trainer = fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [{"forward": 51, "iteration": 51}] * 3
+    found = counts(tmp_path)
+    assert (found["forward"], found["backward"], found["optimizer_step"]) == (3, 9, 3)
+    assert not trainer.optimizers[0]._optimizer_step_pre_hooks
+
+
+def test_a_step_of_the_model_s_own_is_one_where_the_optimizer_is_asked_to_step(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def optimizer_step(_: Any, epoch: int, batch_idx: int, optimizer: Any, closure: Any) -> None:
+        if batch_idx % 3 == 0:
+            optimizer.step(closure=closure)
+            return
+        closure()
+        if batch_idx % 3 == 1:
+            optimizer.optimizer.step()
+
+    module = tiny_module(
+        pl,
+        training_step=step_costing(clock, 10),
+        optimizer_step=optimizer_step,
+        configure_optimizers=lambda self: _costly_sgd(clock, self),
+    )
+    trainer = fit_tiny(pl, tmp_path, module, tiny_loader(6), callbacks=[stopwatch(clock)])
+
+    stepped = {"forward": 10, "optimizer_step": 3, "iteration": 13}
+    assert costs_of(tmp_path) == [stepped, stepped, {"forward": 10, "iteration": 10}] * 2
+    assert counts(tmp_path)["optimizer_step"] == 4
+    assert not trainer.optimizers[0]._optimizer_step_pre_hooks
 
 
 def test_two_optimizers_count_batches_and_not_steps(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class Boundaries:
         if hook == "batch_to_device":
             return ActionMeaning(after=machine.transferred)
         if hook in STEPS:
-            return ActionMeaning(phase=FORWARD, before=machine.forward_began)
+            return ActionMeaning(phase=FORWARD, before=machine.closure_began)
         if hook == "backward":
             return ActionMeaning(phase=BACKWARD, before=machine.backward_began)
         return None
@@ -155,10 +155,10 @@ class Boundaries:
         if hook == "lr_scheduler_step":
             return ActionMeaning(phase=LR_SCHEDULER)
         if hook == "configure_gradient_clipping":
-            clips = self._trainer.gradient_clip_val is not None or _overrides(module, hook)
+            clips = self._trainer.gradient_clip_val is not None or overrides(module, hook)
             return ActionMeaning(phase=GRAD_CLIP if clips else None, after=machine.gradients_ready)
         is_a_hook = hook.startswith("on_") and not hook.endswith("_batch_transfer")
-        phase = callback_phase(type(module).__name__) if is_a_hook and _overrides(module, hook) else None
+        phase = callback_phase(type(module).__name__) if is_a_hook and overrides(module, hook) else None
         if not module.automatic_optimization:
             if hook == "on_before_backward":
                 return ActionMeaning(phase, after=machine.backward_announced)
@@ -184,7 +184,7 @@ class Boundaries:
             return ActionMeaning(before=self._exception_raised)
         # Several may have one key; nothing tells their actions apart, and one that does not override costs nothing.
         same_key = (c for c in self._trainer.callbacks if c.state_key == state_key)
-        callback = next((c for c in same_key if not is_timing_callback(c) and _overrides(c, hook)), None)
+        callback = next((c for c in same_key if not is_timing_callback(c) and overrides(c, hook)), None)
         phase = None if callback is None else callback_phase(type(callback).__name__)
         if hook == "on_after_backward" and not self._trainer.lightning_module.automatic_optimization:
             return ActionMeaning(phase, before=self._machine.backward_over)
@@ -193,7 +193,7 @@ class Boundaries:
         return ActionMeaning(phase) if phase else None
 
 
-def _overrides(instance: object, hook: str) -> bool:
+def overrides(instance: object, hook: str) -> bool:
     """Whether an object does something of its own in a hook, instead of Lightning's default."""
     if hook in vars(instance):
         return True

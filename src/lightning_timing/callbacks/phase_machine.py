@@ -32,11 +32,12 @@ class PhaseMachine:
     Attributes:
         stage: The current stage.
         expects_backward: Whether a training batch without a backward is one for which the step returned None.
+        hears_of_steps: Whether it is told of each call of an optimizer's own step.
     """
 
     def __init__(self, stage: str, followers: Followers) -> None:
         self.stage = self._began_with = stage
-        self.expects_backward = False
+        self.expects_backward = self.hears_of_steps = False
         self._followers = followers
         self._is_asleep = False
         self._open: list[str] = []
@@ -48,7 +49,7 @@ class PhaseMachine:
         self._after_first_fetch = False
         self._in_step = False
         self._step_phase = OPTIMIZER_STEP
-        self._step_seen = False
+        self._step_called = self._step_seen = False
         self._backward_by_hooks = False
         self._backward_seen = False
         self._ignored = 0
@@ -246,14 +247,20 @@ class PhaseMachine:
     def step_began(self) -> None:
         """An optimizer is asked to step, but its closure comes first."""
         if not self._is_asleep:
-            self._in_step, self._step_phase, self._step_seen = True, OPTIMIZER_STEP, False
+            self._in_step, self._step_phase = True, OPTIMIZER_STEP
+            self._step_called = self._step_seen = False
 
     def step_identified(self, index: int) -> None:
         """Of several optimizers it is the one of this index that steps."""
         if self._in_step and not self._is_asleep:
             self._step_phase = f"{OPTIMIZER_STEP}/{index}"
 
-    def forward_began(self) -> None:
+    def step_called(self) -> None:
+        """An optimizer's own step is called: the model's `optimizer_step` does more than evaluate the closure."""
+        if not self._is_asleep:
+            self._step_called = True
+
+    def closure_began(self) -> None:
         """The closure runs, perhaps not for the first time in this step: the optimizer's own work is interrupted."""
         if self._in_step and not self._is_asleep and self._open and self._open[-1] == self._step_phase:
             self.leave(self._step_phase, paused=True)
@@ -269,7 +276,8 @@ class PhaseMachine:
         if self._is_asleep or not self._in_step:
             return
         self._in_step = False
-        if not self._step_seen and succeeded and not self._open:
+        stepped = self._step_called or not self.hears_of_steps
+        if stepped and not self._step_seen and succeeded and not self._open:
             # A model that overrides `optimizer_step` may bypass the clipping: all since the closure was the step.
             self.enter(self._step_phase, since_last=True)
         self.leave(self._step_phase)

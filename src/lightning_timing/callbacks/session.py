@@ -9,9 +9,10 @@ from functools import partial
 from inspect import signature
 from typing import Any, Final
 
-from lightning_timing.callbacks.actions import STEPS, Boundaries
+from lightning_timing.callbacks.actions import STEPS, Boundaries, overrides
 from lightning_timing.callbacks.followers import Followers, PhaseFollower
 from lightning_timing.callbacks.method_watch import MethodWatch
+from lightning_timing.callbacks.optimizer_watch import OptimizerWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.callbacks.routine import Routines
@@ -68,6 +69,7 @@ class Session:
         self._loggers: list[Any] = []
         self._logging = self._watch([], machine.logging_began, machine.logging_ended)
         self._look_who_logs(trainer)
+        self._steps = self._watch_steps([])
         trainer.profiler = self._tap
 
     def _watch(
@@ -75,6 +77,12 @@ class Session:
     ) -> MethodWatch:
         note = self.trail.note
         return MethodWatch(methods, partial(note, began), partial(note, ended), self.part)
+
+    def _watch_steps(self, optimizers: list[Any]) -> OptimizerWatch:
+        note, machine = self.trail.note, self.machine
+        return OptimizerWatch(
+            optimizers, partial(note, machine.step_called), partial(note, machine.closure_began), self.part
+        )
 
     def note_step_of(self, index: int) -> None:
         """Notes that the optimizer of this index steps."""
@@ -95,6 +103,7 @@ class Session:
         """Looks at what was not settled in `setup`, or may have changed since the last epoch."""
         self.machine.epoch_began()
         self._look_how_it_optimizes(trainer)
+        self._look_who_steps(trainer)
         self._look_who_logs(trainer)
 
     def _look_how_it_optimizes(self, trainer: Any) -> None:
@@ -106,6 +115,14 @@ class Session:
         self._tap.forget_boundaries()  # and the routines with them, which are known by what handles these
         for tell in self.on_optimization:
             tell(is_automatic)
+
+    def _look_who_steps(self, trainer: Any) -> None:
+        """Where it is not Lightning alone that says when an optimizer steps and evaluates its closure."""
+        module = trainer.lightning_module
+        is_up_to_the_module = not module.automatic_optimization or overrides(module, "optimizer_step")
+        self._steps.close()
+        self._steps = self._watch_steps(trainer.optimizers if is_up_to_the_module else [])
+        self.machine.hears_of_steps = is_up_to_the_module and self._steps.hears_all
 
     def _look_who_logs(self, trainer: Any) -> None:
         loggers = list(trainer.loggers)
@@ -133,8 +150,8 @@ class Session:
 
     def close(self, trainer: Any) -> None:
         """Puts back what was replaced, unless somebody else has replaced it since."""
-        self._logging.close()
-        self._barriers.close()
+        for watch in (self._logging, self._barriers, self._steps):
+            watch.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
         self._guard.close()
