@@ -10,7 +10,7 @@ from ledger_records import both_flavours, lightning, rows
 from programs import output_of, run_program
 from tiny_training import fit_tiny, tiny_loader, tiny_module
 
-from lightning_timing import NVTXCallback, StopwatchCallback
+from lightning_timing import CUDAProfilerCallback, NVTXCallback, StopwatchCallback
 from lightning_timing.autoload import VARIABLE, callbacks_from_environment
 from lightning_timing.callbacks.from_environment import TimingFromEnvironment
 from lightning_timing.errors import PresetError
@@ -40,7 +40,7 @@ def test_the_variable_adds_a_preset_to_anyones_script(flavour: str, tmp_path: Pa
     assert (tmp_path / "timing" / "summary.json").is_file()
 
 
-@pytest.mark.parametrize("environment", [{}, {VARIABLE: ""}], ids=["unset", "empty"])
+@pytest.mark.parametrize("environment", [{}, {VARIABLE: ""}, {VARIABLE: " "}], ids=["unset", "empty", "blank"])
 def test_without_the_variable_nothing_is_added_or_imported(environment: dict[str, str], tmp_path: Path) -> None:
     code = """
         import sys
@@ -68,6 +68,22 @@ def test_a_wrong_name_is_an_error_when_the_trainer_is_made(flavour: str, monkeyp
         "LIGHTNING_TIMING in the environment: there is no preset 'evalution': "
         "the presets are debug, evaluation, profiling, training"
     )
+
+
+def test_what_is_behind_the_preset_changes_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(VARIABLE, "profiling cuda_profiler.start_step=20 cuda_profiler.num_steps=10 stopwatch.folder=t")
+    stopwatch, _, profiler = fit_for_a_moment("lightning.pytorch", tmp_path).callbacks[-3:]
+
+    assert isinstance(stopwatch, StopwatchCallback)
+    assert stopwatch.folder == "t"
+    assert isinstance(profiler, CUDAProfilerCallback)
+    assert (profiler.start_step, profiler.num_steps) == (20, 10)
+
+
+def test_a_change_of_what_is_not_in_the_preset_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "profiling cuda_profiler.first=20")
+    with pytest.raises(PresetError, match=r"LIGHTNING_TIMING in the environment: cannot apply 'cuda_profiler.first"):
+        callbacks_from_environment()
 
 
 def ours(trainer: Any) -> list[str]:

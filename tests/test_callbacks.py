@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import threading
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from lightning_timing import (
     span,
 )
 from lightning_timing.callbacks.run_files import RunFiles
+from lightning_timing.run_report import read_report
 
 MS = 1_000_000
 
@@ -434,6 +437,41 @@ def test_ranges_that_were_enabled_before_the_run_get_no_phases_and_that_is_said(
     NVTXRangeWrapper().disable()
     remedy = "the NVTXRangeWrapper was enabled before the run, so no phases are pushed: disable() it first"
     assert said == [f"lightning_timing: {remedy}"]
+
+
+def warnings_of(fit: Callable[[], object], containing: str) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit()
+    return [str(w.message) for w in caught if containing in str(w.message)]
+
+
+def test_a_run_that_hides_an_earlier_one_in_its_folder_says_so(tmp_path: Path) -> None:
+    pl = lightning()
+
+    def fit() -> None:
+        trainer = fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), callbacks=[stopwatch(FakeClock())])
+        trainer.test(tiny_module(pl), tiny_loader(3), verbose=False)  # the same run
+
+    assert warnings_of(fit, "earlier run") == []
+    (said,) = warnings_of(fit, "earlier run")
+    assert f"{tmp_path / 'timing'} holds the record of an earlier run" in said
+    assert "default_root_dir" in said
+    (problem,) = read_report(tmp_path).problems
+    assert "1 earlier run in the same file left out: each needs a folder of its own" in problem
+
+
+def test_a_second_stopwatch_says_where_it_writes(tmp_path: Path) -> None:
+    pl = lightning()
+    clock = FakeClock()
+
+    def fit(*folders: str) -> None:
+        callbacks = [stopwatch(clock, folder=folder) for folder in folders]
+        fit_tiny(pl, tmp_path / "-".join(folders), tiny_module(pl), tiny_loader(3), callbacks=callbacks)
+
+    (said,) = warnings_of(partial(fit, "timing", "timing"), "several StopwatchCallbacks")
+    assert "this one writes to timing-2" in said
+    assert warnings_of(partial(fit, "timing", "other"), "several StopwatchCallbacks") == []
 
 
 def test_a_second_callback_leaves_the_ranges_to_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ import pytest
 from nvtx_recording import attached, built_recorder
 from programs import output_of, run_program
 
+from lightning_timing.autoload import callbacks_from_environment
+from lightning_timing.callbacks.from_environment import TimingFromEnvironment
 from lightning_timing.cli.main import main
 from lightning_timing.nvtx_domain import DOMAIN
 from lightning_timing.presets import load_preset
@@ -168,11 +170,31 @@ def test_every_command_is_printed_as_it_is_typed(capsys: pytest.CaptureFixture[s
         assert f"# {command.title}\n{command.text}\n" in out
 
 
+@pytest.mark.parametrize(("cuda", "first"), [(None, "one process, without CUDA"), ("13.0", "one process")])
+def test_the_first_command_is_one_that_captures_something_here(
+    cuda: str | None, first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lightning_timing.profiling_check._cuda_of_torch", lambda: cuda)
+    main(["check"])
+    titles = [line.removeprefix("# ") for line in capsys.readouterr().out.splitlines() if line.startswith("# ")]
+
+    assert titles[0] == first
+
+
+def test_without_hydra_the_window_is_given_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    variable, _, value = words_of("without Hydra")[0].partition("=")
+    monkeypatch.setenv(variable, value)
+    (stand_in,) = callbacks_from_environment()
+
+    assert isinstance(stand_in, TimingFromEnvironment)
+    assert [type(callback).__name__ for callback in stand_in._callbacks][-1] == "CUDAProfilerCallback"
+
+
 def words_of(title: str) -> list[str]:
     return next(shlex.split(command.text) for command in PROFILING_COMMANDS if title in command.title)
 
 
-@pytest.mark.parametrize("title", ["one process", "without CUDA", "torchrun", "srun", "Lightning starts itself"])
+@pytest.mark.parametrize("title", ["one process", "without CUDA", "without Hydra", "torchrun", "srun", "starts itself"])
 def test_no_command_kills_the_training_at_the_windows_end(title: str) -> None:
     assert "--capture-range-end=stop" in words_of(title)
 

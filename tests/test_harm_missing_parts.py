@@ -142,4 +142,4 @@ def test_what_is_printed(missing: str, folder: Path) -> None:
     printed = (folder / missing / "output").read_text()
 
     assert printed.count("Written to") == 1
-    assert printed.count("train: ") == (0 if "rich" in missing else 3 + 1 + 2)
+    assert printed.count("\ntrain: ") == (0 if "rich" in missing else 3 + 1 + 2)

@@ -184,13 +184,14 @@ def test_a_path_that_is_long_and_strange_but_may_be(tmp_path: Path) -> None:
 
 def test_two_runs_one_after_the_other_into_one_folder(tmp_path: Path) -> None:
     assert train(tmp_path) == []
-    assert train(tmp_path, batches=3) == []
+    (said,) = train(tmp_path, batches=3)
 
+    assert "holds the record of an earlier run" in said
     assert [line["batch_idx"] for line in lines(tmp_path, "iteration")] == [0, 1, 2, 3, 0, 1, 2]
     assert len(headers(tmp_path)) == 2
     newest = load_run(tmp_path)
     assert newest.ranks[0].stages["train"].batch_idx.tolist() == [0, 1, 2]
-    assert newest.ranks[0].problems == ("1 earlier run in the same file left out",)
+    assert newest.ranks[0].problems == ("1 earlier run in the same file left out: each needs a folder of its own",)
     assert newest.summary is not None
     assert newest.summary.stages["train"].iterations == 3
 
@@ -198,7 +199,8 @@ def test_two_runs_one_after_the_other_into_one_folder(tmp_path: Path) -> None:
 def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
     def run_another(batch_idx: int) -> None:
         if batch_idx == 1:
-            assert train(tmp_path, batches=2) == []
+            (said,) = train(tmp_path, batches=2)
+            assert "holds the record of an earlier run" in said
 
     assert train(tmp_path, at_batch=run_another) == []
 

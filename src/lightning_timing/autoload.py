@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from lightning_timing.callbacks.lightning_base import Callback
 
 VARIABLE: Final = "LIGHTNING_TIMING"
-"""The environment variable that names the preset. Unset or empty: nothing is added."""
+"""The environment variable that names the preset, changes to it behind spaces. Unset or empty: nothing is added."""
 
 
 def callbacks_from_environment() -> list[Callback]:
     """The callbacks that Lightning adds to a Trainer.
 
     Raises:
-        PresetError: If the variable names no preset.
+        PresetError: If the variable names no preset, or changes what is not in it.
     """
     preset = os.environ.get(VARIABLE)
-    if not preset:
+    if not preset or preset.isspace():
         return []
     from lightning_timing.callbacks.from_environment import TimingFromEnvironment
 

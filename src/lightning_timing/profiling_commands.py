@@ -28,26 +28,36 @@ class ProfilingCommand(NamedTuple):
 
 _PROGRAM: Final = "python train.py timing=profiling"
 _WINDOW: Final = "timing.cuda_profiler.start_step=20 timing.cuda_profiler.num_steps=10"
+_NO_HYDRA: Final = "LIGHTNING_TIMING='profiling cuda_profiler.start_step=20 cuda_profiler.num_steps=10'"
 _ALL_RANKS: Final = "timing.cuda_profiler.ranks=all"
 _NSYS: Final = (
     "nsys profile --trace=cuda,nvtx --export=sqlite",
     "--capture-range=cudaProfilerApi --capture-range-end=stop",
 )
 
-PROFILING_COMMANDS: Final = (
-    ProfilingCommand(
-        "one process",
-        (*_NSYS, "--output=profile", f"{_PROGRAM} {_WINDOW}"),
-        "--capture-range-end=stop lets the training run on; the default ends it with SIGTERM.",
+_WITH_CUDA: Final = ProfilingCommand(
+    "one process",
+    (*_NSYS, "--output=profile", f"{_PROGRAM} {_WINDOW}"),
+    "--capture-range-end=stop lets the training run on; the default ends it with SIGTERM.",
+)
+_WITHOUT_CUDA: Final = ProfilingCommand(
+    "one process, without CUDA",
+    (
+        "nsys profile --trace=nvtx --sample=none --cpuctxsw=none --export=sqlite",
+        f"--capture-range=nvtx --nvtx-capture=capture@{DOMAIN} --capture-range-end=stop",
+        "--output=profile",
+        f"{_PROGRAM} {_WINDOW}",
     ),
+    "The others need CUDA, or --trace and --capture-range as here.",
+)
+
+PROFILING_COMMANDS: Final = (
+    _WITH_CUDA,
+    _WITHOUT_CUDA,
     ProfilingCommand(
-        "one process, without CUDA",
-        (
-            "nsys profile --trace=nvtx --sample=none --cpuctxsw=none --export=sqlite",
-            f"--capture-range=nvtx --nvtx-capture=capture@{DOMAIN} --capture-range-end=stop",
-            "--output=profile",
-            f"{_PROGRAM} {_WINDOW}",
-        ),
+        "a script without Hydra",
+        (f"{_NO_HYDRA} {_NSYS[0]}", *_NSYS[1:], "--output=profile", "python your_script.py"),
+        "Its code stays as it is. In code: StopwatchCallback(), NVTXCallback(), CUDAProfilerCallback(20, 10).",
     ),
     ProfilingCommand(
         "torchrun, a profile for each rank",
@@ -88,3 +98,10 @@ PROFILING_COMMANDS: Final = (
         "For backward add --nvtx-push-pop-scope process, which newer ones have: torch runs it on threads of its own.",
     ),
 )
+
+
+def commands_for(has_cuda: bool) -> tuple[ProfilingCommand, ...]:
+    """The commands, first the one that captures something here."""
+    if has_cuda:
+        return PROFILING_COMMANDS
+    return _WITHOUT_CUDA, *(command for command in PROFILING_COMMANDS if command is not _WITHOUT_CUDA)

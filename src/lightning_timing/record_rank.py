@@ -112,7 +112,10 @@ class _RankReading:
         if end is None:
             self._problems[NO_END] = None
         if earlier := len(self._run_ids) - 1:
-            self._problems[f"{earlier:,} earlier run{'s' if earlier > 1 else ''} in the same file left out"] = None
+            runs = "run" if earlier == 1 else "runs"
+            self._problems[f"{earlier:,} earlier {runs} in the same file left out: each needs a folder of its own"] = (
+                None
+            )
         return RankRecord(
             path=self._path,
             header=header,

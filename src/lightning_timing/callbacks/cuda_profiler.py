@@ -12,6 +12,7 @@ from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
+from lightning_timing.nvtx_domain import DOMAIN
 from lightning_timing.nvtx_ranges import start_process_range
 from lightning_timing.phases import TRAIN
 from lightning_timing.record import Status
@@ -20,6 +21,11 @@ from lightning_timing.validation import check_whole_number
 
 CAPTURE_RANGE: Final = "capture"
 """The NVTX range around the window, in the domain: `nsys profile -c nvtx -p capture@lightning_timing`."""
+
+_NO_CUDA: Final = (
+    "no CUDA here, so the CUDA profiler is not started and nsys --capture-range=cudaProfilerApi captures nothing: use "
+    f"--capture-range=nvtx --nvtx-capture={CAPTURE_RANGE}@{DOMAIN} instead"
+)
 
 
 class CaptureWindow:
@@ -162,7 +168,7 @@ class CUDAProfilerCallback(PhaseCallback):
             return None
         runtime = self._runtime or cuda_runtime(trainer.strategy.root_device)
         if runtime is None and is_first(trainer.global_rank, self.ranks):
-            warnings.warn("lightning_timing: no CUDA here, so the CUDA profiler is not started", stacklevel=2)
+            warnings.warn(f"lightning_timing: {_NO_CUDA}", stacklevel=2)
         window = CaptureWindow(self.start_step, self.num_steps, self.sync, runtime)
         is_whole_run = self.start_step == 0 and self.num_steps is None
         with ExitStack() as undo:

@@ -20,16 +20,17 @@ class TimingFromEnvironment(Callback):
     in `configure_callbacks` are known.
 
     Args:
-        preset: The preset.
+        preset: The preset, and changes to it behind spaces: `profiling cuda_profiler.start_step=20`.
 
     Raises:
-        PresetError: If there is no such preset.
+        PresetError: If there is no such preset, or nothing in it that is to be changed.
     """
 
     def __init__(self, preset: str) -> None:
         self.preset = preset
+        name, *overrides = preset.split()
         # Here and not in `setup`, which a spawned rank runs in a process that knows less, such as no Hydra job folder.
-        self._callbacks = build_callbacks(load_preset(preset))
+        self._callbacks = build_callbacks(load_preset(name, overrides))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Puts the preset's callbacks in this one's place, and sets them up."""

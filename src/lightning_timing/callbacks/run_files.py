@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lightning_timing.callbacks.environment import conditions, environment, loaders
 from lightning_timing.clocks import Clock, pair_clocks
@@ -25,6 +26,11 @@ from lightning_timing.record import (
 from lightning_timing.record_writer import RecordWriter, write_summary
 from lightning_timing.recording import MeasuredIteration, MeasuredOutside
 from lightning_timing.verdict import judge
+
+_HIDES: Final = (
+    "{folder} holds the record of an earlier run, which reports leave out from now on: to keep both in sight, give "
+    "each run a folder of its own, by the Trainer's logger or default_root_dir, or by StopwatchCallback(folder=...)"
+)
 
 
 class RunFiles:
@@ -66,6 +72,8 @@ class RunFiles:
             header = self._header = self._header_of(trainer, entry_point, settings)
             self._trainer = trainer
             path = self.folder / f"rank{trainer.global_rank}.jsonl"
+            if self._writes_summary and not self._segments and path.is_file():
+                warnings.warn(f"lightning_timing: {_HIDES.format(folder=self.folder)}", stacklevel=2)
             self._writer = RecordWriter(path, header, self._part.fail, when_idle=when_idle)
 
     def _header_of(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> SegmentHeader:

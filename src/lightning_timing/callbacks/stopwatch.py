@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
@@ -32,6 +32,11 @@ from lightning_timing.record import Status
 from lightning_timing.recording import MeasuredIteration, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH, Stopwatch
 from lightning_timing.validation import check_whole_number
+
+_SEVERAL: Final = (
+    "the Trainer has several StopwatchCallbacks: each measures for itself and prints a report of its own, and this one "
+    "writes to {name}; leave one out unless that is what you want"
+)
 
 
 class _Run(NamedTuple):
@@ -233,6 +238,8 @@ class StopwatchCallback(PhaseCallback):
             run.recorder.restart_warmup()
             return run
         writes_summary = is_first(trainer.global_rank, self.ranks)
+        if writes_summary and folder.name != self.folder:
+            warnings.warn(f"lightning_timing: {_SEVERAL.format(name=folder.name)}", stacklevel=2)
         files = RunFiles(folder, place.run_id, writes_summary, self._clock)
         self._run = _Run(weakref.ref(trainer), self._new_recorder(trainer.strategy.root_device), files)
         return self._run

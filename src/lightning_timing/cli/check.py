@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.profiling_check import ProfilingCheck, check_profiling
-from lightning_timing.profiling_commands import PROFILING_COMMANDS
+from lightning_timing.profiling_commands import commands_for
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     for name, value in _facts(found).items():
         print(f"{name:<15} {value}")
     print(f"\n{_VERDICTS[found.arrive]}: {found.explanation}")
-    for command in PROFILING_COMMANDS:
+    for command in commands_for(found.cuda is not None):
         print(f"\n# {command.title}\n{command.text}")
         if command.note:
             print(f"# {command.note}")
