@@ -182,6 +182,39 @@ def test_users_measurements_lie_below_their_parents(tmp_path: Path, capsys: pyte
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("cost", {"cost"}),
+        ("matcher/cost", {"cost"}),
+        ("forward/matcher/cost", {"cost"}),
+        ("iteration/forward", {"forward"}),
+        ("callbacks/Saver", {"callbacks/Saver"}),
+        ("Saver", {"callbacks/Saver"}),
+        ("iteration/callbacks/Saver", {"callbacks/Saver"}),
+    ],
+)
+def test_a_measurement_may_be_named_as_reports_show_it(
+    given: str, names: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ns = {**phases(forward=4 * MS, callbacks=MS), "callbacks/Saver": MS, "matcher": 2 * MS, "cost": MS}
+    made = [header(), *rows([ns] * 20), end()]
+    run = write_lines(tmp_path, made)
+    write_summary(run, summary_of(made, parents={"matcher": "forward", "cost": "matcher"}))
+    assert compare(run, run, "--measurement", given, "--fail-above", "5%", "--json") == 0
+    found = shown(capsys)
+    assert {change["measurement"] for change in found["changes"]} == names
+    assert {change["measurement"] for change in found["fail_above"]["judged"]} == names
+
+
+def test_parents_in_a_circle_end_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [header(), *rows([{**phases(forward=MS), "a": MS, "b": MS}] * 20), end()]
+    run = write_lines(tmp_path, made)
+    write_summary(run, summary_of(made, parents={"a": "b", "b": "a"}))
+    assert compare(run, run, "--measurement", "b/a", "--json") == 0
+    assert {change["measurement"] for change in shown(capsys)["changes"]} == {"a"}
+
+
 def test_parents_of_a_killed_run_are_told_by_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = rows(
         [{**phases(forward=4 * MS), "matcher": 2 * MS}] * 20,
@@ -271,12 +304,24 @@ def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: p
         (["--before", "{before}"], "give two runs, or --before RUN... --after RUN..."),
         (
             ["{before}", "{after}", "--measurement", "typo"],
-            "no measurement 'typo' in any stage but sanity_check on either side",
+            "no measurement 'typo' in any stage but sanity_check on either side; there is iteration, forward, other",
+        ),
+        (
+            ["{before}", "{after}", "--measurement", "forwrd"],
+            "no measurement 'forwrd' in any stage but sanity_check on either side; there is forward, iteration, other",
         ),
         (["{before}", "{after}", "--stage", "test"], "nothing was measured in test on either side"),
         (["{before}", "{after}/missing"], "missing: no such folder"),
     ],
-    ids=["one run", "three runs", "before alone", "unknown measurement", "unknown stage", "no record"],
+    ids=[
+        "one run",
+        "three runs",
+        "before alone",
+        "unknown measurement",
+        "misspelled measurement",
+        "unknown stage",
+        "no record",
+    ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
     before: Path, after: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
@@ -284,6 +329,31 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert compare(*(argument.format(before=before, after=after) for argument in arguments)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_the_only_run_below_a_folder_is_the_one_meant(
+    before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logged = write_run(tmp_path / "w1" / "lightning_logs" / "version_0", noisy_ms(2))
+    assert compare(before, tmp_path / "w1", "--json") == 0
+    assert shown(capsys)["after"] == [str(logged)]
+    write_run(tmp_path / "w1" / "lightning_logs" / "version_1", noisy_ms(3))
+    assert compare(before, tmp_path / "w1") == 2
+    several = f"{tmp_path / 'w1'}: several runs below it: {logged}, {logged.with_name('version_1')}; give one of them"
+    assert several in capsys.readouterr().err
+
+
+def test_what_is_no_run_is_said_with_what_to_give(
+    before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give = "give the folder of a run, the one that holds timing/rank<N>.jsonl or summary.json"
+    assert compare(before, tmp_path / "nope") == 2
+    assert f"{tmp_path / 'nope'}: no such folder; {give}; there is {after}, {before}" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert compare(before, tmp_path / "empty") == 2
+    assert f"{tmp_path / 'empty'}: no record here; {give}\n" in capsys.readouterr().err
+    assert compare(before, "/nope") == compare(before, "nope") == 2
+    assert "there is" not in capsys.readouterr().err
 
 
 def test_a_threshold_with_nothing_to_judge_is_bad_input(

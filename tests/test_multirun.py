@@ -190,6 +190,24 @@ def test_commands_for_one_run_name_the_jobs(
     sweep: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*(argument.format(sweep=sweep) for argument in command), str(sweep)]) == 2
-    jobs = ", ".join(str(sweep / name) for name in ("0", "1", "2"))
-    expected = f"{sweep}: a multirun folder, of 4 jobs; give one of them: {jobs} and 1 more\n"
+    jobs = ", ".join(str(sweep / name) for name in ("0", "1", "10"))
+    expected = f"{sweep}: several runs below it: {jobs}; give one of them\n"
     assert expected in capsys.readouterr().err
+
+
+def test_the_only_run_below_a_folder_is_reported_as_that_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = write_job(tmp_path / "lightning_logs" / "version_0", None, 10)
+
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(job / "timing")
+    assert main(["trace", str(tmp_path)]) == 0
+    assert (job / "timing" / "trace.json").exists()
+
+
+def test_a_job_without_a_record_says_why_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_job(tmp_path / "0", "- a=1\n", None)
+
+    assert main(["report", str(tmp_path)]) == 2
+    assert "job 0: no record: timing was off" in capsys.readouterr().err

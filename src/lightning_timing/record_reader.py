@@ -20,6 +20,8 @@ TIMING_FOLDER: Final = "timing"
 SUMMARY_NAME: Final = "summary.json"
 MAX_SUMMARY_BYTES: Final = 64 * 2**20
 
+_WHAT_TO_GIVE: Final = f"the folder of a run, the one that holds {TIMING_FOLDER}/rank<N>.jsonl or {SUMMARY_NAME}"
+
 _RANK_FILE: Final = re.compile(r"rank([0-9]{1,9})\.jsonl")
 _RANKS_NAMED: Final = 8
 
@@ -35,10 +37,8 @@ def timing_folder(path: Path) -> Path:
         if _has_record(folder):
             return folder
     if not path.exists():
-        raise BadInputError(f"{path}: no such folder")
-    raise BadInputError(
-        f"{path}: no record here: no {TIMING_FOLDER}/rank<N>.jsonl and no {TIMING_FOLDER}/{SUMMARY_NAME}"
-    )
+        raise BadInputError(f"{path}: no such folder; give {_WHAT_TO_GIVE}")
+    raise BadInputError(f"{path}: no record here; give {_WHAT_TO_GIVE}")
 
 
 def has_record(path: Path) -> bool:

@@ -13,13 +13,16 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lightning_timing.cli.one_run import one_run_folder
+from lightning_timing.cli.one_run import one_run
 from lightning_timing.comparison import Comparison, compare_runs
 from lightning_timing.errors import BadInputError
+from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
+from lightning_timing.record_reader import timing_folder
 from lightning_timing.reporting.comparison_table import comparison_blocks
 from lightning_timing.reporting.json_reports import comparison_json
 from lightning_timing.reporting.markdown import render_markdown
@@ -27,17 +30,25 @@ from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_times import RunTimes, read_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+_NAMES_SHOWN: Final = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `compare`."""
-    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="the run before and the run after")
+    parser.add_argument(
+        "runs", type=Path, nargs="*", metavar="RUN", help="the folders of the run before and the run after"
+    )
     parser.add_argument("--before", type=Path, nargs="+", default=[], metavar="RUN", help="several runs before")
     parser.add_argument("--after", type=Path, nargs="+", default=[], metavar="RUN", help="several runs after")
     parser.add_argument("--stage", choices=STAGES, help="compare this stage only")
     parser.add_argument(
-        "--measurement", action="append", default=[], metavar="NAME", help="compare this measurement only (repeatable)"
+        "--measurement",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="compare this measurement only, by its name or as the report shows it, such as forward/net (repeatable)",
     )
     parser.add_argument(
         "--fail-above",
@@ -59,10 +70,12 @@ def run(args: argparse.Namespace) -> int:
             not measured.
     """
     before, after = _sides(args)
-    comparison = _selected(compare_runs(_read(before), _read(after)), args)
+    comparison = _of_stages(compare_runs(_read(before), _read(after)), args.stage)
+    names = [name for given in args.measurement for name in _names_meant(given, comparison, args.stage)]
+    comparison = comparison.of_measurements(names)
     gate = None
     if args.fail_above is not None:
-        gate = comparison.judge(args.fail_above, args.measurement or [ITERATION])
+        gate = comparison.judge(args.fail_above, names or [ITERATION])
         if not gate.judged:
             raise BadInputError("--fail-above has nothing to judge: not measured both before and after")
     if args.json:
@@ -95,17 +108,39 @@ def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
 
 def _read(paths: Iterable[Path]) -> list[RunTimes]:
     """Reads the runs of a side; one that is named twice is still one run."""
-    folders = {one_run_folder(path).resolve(): path for path in paths}
-    return [read_times(path) for path in folders.values()]
+    folders = {timing_folder(run).resolve(): run for run in map(one_run, paths)}
+    return [read_times(run) for run in folders.values()]
 
 
-def _selected(comparison: Comparison, args: argparse.Namespace) -> Comparison:
-    shown = [args.stage] if args.stage else [stage for stage in STAGES if stage != SANITY_CHECK]
-    of_stage = comparison.of_stages(shown)
-    where = f"in {args.stage or f'any stage but {SANITY_CHECK}'} on either side"
-    if not of_stage.items:
-        raise BadInputError(f"nothing was measured {where}")
-    for name in args.measurement:
-        if all(item.measurement != name for item in of_stage.items):
-            raise BadInputError(f"no measurement {name!r} {where}")
-    return of_stage.of_measurements(args.measurement)
+def _of_stages(comparison: Comparison, stage: str | None) -> Comparison:
+    of_stages = comparison.of_stages([stage] if stage else [each for each in STAGES if each != SANITY_CHECK])
+    if not of_stages.items:
+        raise BadInputError(f"nothing was measured {_where(stage)}")
+    return of_stages
+
+
+def _where(stage: str | None) -> str:
+    return f"in {stage or f'any stage but {SANITY_CHECK}'} on either side"
+
+
+def _names_meant(given: str, comparison: Comparison, stage: str | None) -> list[str]:
+    """The measurement of this name; else those that reports show so in their tree, such as `net` or `forward/net`."""
+    parents = {change.measurement: change.parent for change in comparison.changes}
+    names = list(dict.fromkeys(item.measurement for item in comparison.items if item.measurement is not None))
+    meant = [given] if given in names else [name for name in names if f"/{_path(name, parents)}".endswith(f"/{given}")]
+    if not meant:
+        likeliest = dict.fromkeys((*get_close_matches(given, names), *names))
+        known = listed(list(likeliest)[:_NAMES_SHOWN], len(likeliest))
+        raise BadInputError(f"no measurement {given!r} {_where(stage)}; there is {known or 'none'}")
+    return meant
+
+
+def _path(name: str, parents: Mapping[str, str | None]) -> str:
+    """A measurement's name behind those that enclose it, where they are not part of it already."""
+    path, parent = name, parents.get(name)
+    above = {name}
+    while parent is not None and parent not in above:  # files from elsewhere may have them in a circle
+        above.add(parent)
+        path = path if path.startswith(f"{parent}/") else f"{parent}/{path}"
+        parent = parents.get(parent)
+    return path

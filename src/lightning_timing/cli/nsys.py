@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_timing.cli.one_run import one_run_folder
+from lightning_timing.cli.one_run import one_run
 from lightning_timing.errors import BadInputError
 from lightning_timing.nsys_agreement import MIN_SAMPLES, agreements
 from lightning_timing.nsys_export import ExportedProcess, read_export
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         BadInputError: The file is no export, has no ranges, or does not belong to the run, or RUN is a multirun
             folder.
     """
-    report = None if args.run is None else read_report(one_run_folder(args.run))
+    report = None if args.run is None else read_report(one_run(args.run))
     processes = read_export(args.export)
     compared = None if report is None else _process_of(report, processes)
     rows = {} if report is None or report.lead is None else report.lead.stages

@@ -1,4 +1,4 @@
-"""Finds the record of a RUN for the commands that take one run, and no multirun."""
+"""Finds the run that is meant by RUN, for the commands that take one run, and no multirun."""
 
 from __future__ import annotations
 
@@ -8,23 +8,45 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs
 from lightning_timing.names import listed
 from lightning_timing.record_reader import has_record, timing_folder
-from lightning_timing.reporting.units import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_JOBS_NAMED: Final = 3
+_RUNS_NAMED: Final = 3
 
 
-def one_run_folder(path: Path) -> Path:
-    """The folder that holds the record of the run in `path`.
+def one_run(path: Path) -> Path:
+    """The run in `path`, or the only one below it, as a logger has its runs in folders of their own.
 
     Raises:
-        BadInputError: There is no record there, or those of several jobs.
+        BadInputError: There is no record there, or those of several runs.
     """
-    if not has_record(path) and (jobs := find_jobs(path)):
-        raise BadInputError(
-            f"{path}: a multirun folder, of {plural(len(jobs), 'job')}; give one of them: "
-            f"{listed(jobs[:_JOBS_NAMED], len(jobs))}"
-        )
-    return timing_folder(path)
+    if has_record(path):
+        return path
+    below = _runs_below(path)
+    if len(below) == 1:
+        return below[0]
+    if below:
+        raise BadInputError(f"{path}: several runs below it: {_named(below)}; give one of them")
+    try:
+        timing_folder(path)
+    except BadInputError as error:
+        if near := _runs_near(path):
+            raise BadInputError(f"{error}; there is {_named(near)}") from None
+        raise
+    return path
+
+
+def _runs_below(path: Path) -> list[Path]:
+    return [job for job in find_jobs(path) if has_record(job)]
+
+
+def _runs_near(path: Path) -> list[Path]:
+    """The runs beside a folder that is not there. The working directory and the root hold too much to search them."""
+    if path.exists() or len(path.parts) < (3 if path.is_absolute() else 2):
+        return []
+    return _runs_below(path.parent)
+
+
+def _named(runs: list[Path]) -> str:
+    return listed(runs[:_RUNS_NAMED], len(runs))

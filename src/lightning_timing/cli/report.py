@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs, read_multirun
@@ -47,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
         BadInputError: There is no record, it is not what it says it is, or the page cannot be written.
     """
     jobs = [] if has_record(args.run) else find_jobs(args.run)
-    if jobs:
+    if len(jobs) > 1 or (jobs and not has_record(jobs[0])):
         if args.html is not None:
-            raise BadInputError(f"{args.run}: a multirun folder; --html takes one run, such as {jobs[0]}")
+            raise BadInputError(f"{args.run}: several runs below it; --html takes one of them, such as {jobs[0]}")
         multirun = read_multirun(args.run, jobs, args.stage)
         sys.stdout.write(multirun_json(multirun) if args.json else _rendered(multirun_blocks(multirun), args))
         return 0
-    report = _only_stage(read_report(args.run), args.stage)
+    report = _only_stage(read_report(one_run(args.run)), args.stage)
     if args.html is not None:
         from lightning_timing.reporting.html import render_html  # brings plotly
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.cli.one_run import one_run_folder
+from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
-from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, run_folder
+from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, run_folder, timing_folder
 from lightning_timing.reporting.trace import TraceSource, trace_json
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         BadInputError: There is no record of any rank, or the file cannot be written.
     """
-    folder = one_run_folder(args.run)
+    run = one_run(args.run)
+    folder = timing_folder(run)
     problems = ProblemLog()
     sources = [TraceSource.of(record) for record in iter_ranks(folder, problems)]
     if not sources:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there is nothing to draw")
-    output = args.output or _default_output(folder, run_folder(args.run))
+    output = args.output or _default_output(folder, run_folder(run))
     write_output(output, trace_json(sources, read_summary(folder)))
     for problem in problems.lines():
         print(f"note: {problem}")
