@@ -284,6 +284,22 @@ def validation_in_mid_epoch(run: Run) -> None:
     run.fit(run.module(), loaders=loaders, val_check_interval=40, limit_val_batches=None, max_epochs=2)
 
 
+def ranks_that_wait(run: Run) -> None:
+    """Also while validation is set up, when gradients are accumulated."""
+
+    class OneOfTwo(lightning().strategies.SingleDeviceStrategy):  # type: ignore[misc]  # found at run time
+        def __init__(self) -> None:
+            super().__init__()
+            self.world_size = 2
+
+        def barrier(self, *_: Any, **__: Any) -> None:
+            run.spend()
+
+    options = {"val_check_interval": 41, "limit_val_batches": None, "reload_dataloaders_every_n_epochs": 1}
+    module = run.module(val_dataloader=run.spends(lambda _: run.loader(20)))
+    run.fit(module, strategy=OneOfTwo(), accumulate_grad_batches=2, max_epochs=2, **options)
+
+
 def sanity_check(run: Run) -> None:
     loaders = run.loader(), run.loader(20)
     run.fit(run.module(), loaders=loaders, num_sanity_val_steps=3, limit_val_batches=None)
@@ -588,6 +604,7 @@ SCENARIOS = [
     averaged_weights,
     lbfgs,
     validation_in_mid_epoch,
+    ranks_that_wait,
     sanity_check,
     checkpoints,
     logging,

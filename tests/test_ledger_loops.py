@@ -9,7 +9,8 @@ import torch
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
 from ledger_records import costs_of, first_waits, headers, lightning, lines, rows, stopwatch, summary
-from tiny_training import CostlyLoader, callback, fit_tiny, spends, tiny_loader, tiny_module
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from tiny_training import CostlyLoader, callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
 
 from lightning_timing.phases import SANITY_CHECK, VALIDATE
 
@@ -46,6 +47,44 @@ def test_validation_in_mid_epoch_never_reaches_the_training_figures(tmp_path: Pa
     forward = {"forward": validation, "iteration": validation}
     assert costs_of(tmp_path, VALIDATE) == [forward, forward | steady | {"iteration": validation + fetch}] * 100
     assert [row["epoch"] for row in rows(tmp_path)] == [epoch for epoch in range(50) for _ in range(7)]
+
+
+class OneOfTwo(SingleDeviceStrategy):
+    """A strategy of one process that waits for others who are not there."""
+
+    def __init__(self, clock: FakeClock, wait_ns: int) -> None:
+        super().__init__()
+        self.world_size = 2
+        self.clock = clock
+        self.wait_ns = wait_ns
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        self.clock.advance(self.wait_ns)
+
+
+def test_setting_validation_up_is_in_no_iteration_though_gradients_are_kept_and_ranks_wait(tmp_path: Path) -> None:
+    """While accumulating no hook tells that validation begins before its loader is there."""
+    clock = FakeClock()
+    pl = lightning()
+    module = tiny_module(
+        pl,
+        training_step=step_costing(clock, 10),
+        val_dataloader=lambda self: (clock.advance(300), tiny_loader(1))[1],
+    )
+    fit_tiny(
+        pl,
+        tmp_path,
+        module,
+        tiny_loader(6),
+        callbacks=[stopwatch(clock)],
+        strategy=OneOfTwo(clock, 50),
+        accumulate_grad_batches=2,
+        val_check_interval=3,
+        reload_dataloaders_every_n_epochs=1,
+        max_epochs=2,
+    )
+
+    assert costs_of(tmp_path) == [{"forward": 10, "iteration": 10}] * 12
 
 
 def test_nothing_that_a_run_keeps_grows_with_its_epochs(tmp_path: Path) -> None:

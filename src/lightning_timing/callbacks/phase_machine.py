@@ -314,6 +314,9 @@ class PhaseMachine:
 
     def barrier_began(self) -> None:
         """The ranks are to wait for each other. The time is not that of what is open, such as a checkpoint."""
+        if self._in_iteration and self._completed and not self._open:
+            # They wait for validation to be set up. Where gradients are accumulated nothing has told that it begins.
+            self._close_last_iteration(at_last=True)
         if self._open or self._in_iteration:
             self.enter(BARRIER)
 
