@@ -316,7 +316,7 @@ class PhaseMachine:
         """The ranks are to wait for each other. The time is not that of what is open, such as a checkpoint."""
         if self._in_iteration and self._completed and not self._open:
             # They wait for validation to be set up. Where gradients are accumulated nothing has told that it begins.
-            self._close_last_iteration(at_last=True)
+            self._close_iteration(at_last=True)
         if self._open or self._in_iteration:
             self.enter(BARRIER)
 
