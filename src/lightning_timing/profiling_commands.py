@@ -56,8 +56,8 @@ PROFILING_COMMANDS: Final = (
     _WITHOUT_CUDA,
     ProfilingCommand(
         "a script without Hydra",
-        (f"{_NO_HYDRA} {_NSYS[0]}", *_NSYS[1:], "--output=profile", "python your_script.py"),
-        "Its code stays as it is. In code: StopwatchCallback(), NVTXCallback(), CUDAProfilerCallback(20, 10).",
+        (_NO_HYDRA, *_NSYS, "--output=profile", "python your_script.py"),
+        "For one without these callbacks. In code: StopwatchCallback(), NVTXCallback(), CUDAProfilerCallback(20, 10).",
     ),
     ProfilingCommand(
         "torchrun, a profile for each rank",
