@@ -119,7 +119,7 @@ def _change_row(indented: str, change: MeasurementChange) -> tuple[str, ...]:
         _signed_percent(change.change),
         _interval(change),
         _verdict(change),
-        f"{_times(change.before)} / {_times(change.after)}",
+        _counts(change),
     )
 
 
@@ -134,6 +134,12 @@ def _label(item: MeasurementChange | Absence) -> str:
 
 def _with_clock(name: str, item: MeasurementChange | Absence) -> str:
     return f"{name} (device)" if item.clock == "device" else name
+
+
+def _counts(change: MeasurementChange) -> str:
+    """Times measured before and after; once where both are the same, which leaves room for the other columns."""
+    before, after = _times(change.before), _times(change.after)
+    return before if before == after else f"{before} / {after}"
 
 
 def _times(side: Side) -> str:
