@@ -274,6 +274,20 @@ def averaged_weights(run: Run) -> None:
     assert summary(run.root)["stages"]["train"]["skipped_batches"] == 2 * BATCHES // 3
 
 
+def clipping_at_times(run: Run) -> None:
+    def switch(_: Any, trainer: Any, *args: Any) -> None:
+        trainer.gradient_clip_val = 1.0 if args[-1] % 3 else None
+
+    class CostlyPrecision(lightning().plugins.Precision):  # type: ignore[misc]  # found at run time
+        def clip_gradients(self, *args: Any, **kwargs: Any) -> None:
+            run.spend()
+            super().clip_gradients(*args, **kwargs)
+
+    module = run.module(configure_gradient_clipping=lightning().LightningModule.configure_gradient_clipping)
+    switching = callback(lightning(), "Switches", on_train_batch_start=switch)
+    run.fit(module, switching, plugins=[CostlyPrecision()])
+
+
 def lbfgs(run: Run) -> None:
     optimizer = lambda module: torch.optim.LBFGS(module.layer.parameters(), lr=0.01, max_iter=3)  # noqa: E731
     run.fit(run.module(configure_optimizers=optimizer))
@@ -602,6 +616,7 @@ SCENARIOS = [
     steps_of_the_model_s_own,
     switched_optimization,
     averaged_weights,
+    clipping_at_times,
     lbfgs,
     validation_in_mid_epoch,
     ranks_that_wait,

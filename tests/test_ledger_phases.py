@@ -143,6 +143,25 @@ def test_our_other_callbacks_are_no_phase(tmp_path: Path) -> None:
     assert not [name for name in counts(tmp_path) if name.startswith("callbacks")]
 
 
+def test_clipping_may_be_switched_on_in_mid_run(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    class CostlyPrecision(pl.plugins.Precision):
+        def clip_gradients(self, optimizer: Any, clip_val: float = 0.0, *args: Any, **kwargs: Any) -> None:
+            clock.advance(8 if clip_val else 0)
+            super().clip_gradients(optimizer, clip_val, *args, **kwargs)
+
+    def switch_on(self: Any, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        trainer.gradient_clip_val = 1.0 if batch_idx else None
+
+    callbacks = [stopwatch(clock), callback(pl, "SwitchesOn", on_train_batch_start=switch_on)]
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), callbacks=callbacks, plugins=[CostlyPrecision()])
+
+    assert costs_of(tmp_path) == [{}, *[{"grad_clip": 8, "iteration": 8}] * 2]
+    assert counts(tmp_path)["grad_clip"] == 2
+
+
 def test_what_did_not_occur_is_absent(tmp_path: Path) -> None:
     clock = FakeClock()
     pl = lightning()

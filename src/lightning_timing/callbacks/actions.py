@@ -70,6 +70,7 @@ class ActionMeaning(NamedTuple):
         after: Called as it ends, with whether it raised nothing.
         turn: Called before that as it begins, for the end of what came before.
         can_wait: Whether it may be told of later: a mere phase, or a boundary within a batch.
+        is_phase: Whether it is that phase this time, asked each time that it begins; None: it always is.
     """
 
     phase: str | None = None
@@ -77,6 +78,7 @@ class ActionMeaning(NamedTuple):
     after: Callable[[bool], None] | None = None
     turn: Callable[[], None] | None = None
     can_wait: bool = False
+    is_phase: Callable[[], bool] | None = None
 
 
 class Boundaries:
@@ -155,8 +157,8 @@ class Boundaries:
         if hook == "lr_scheduler_step":
             return ActionMeaning(phase=LR_SCHEDULER)
         if hook == "configure_gradient_clipping":
-            clips = self._trainer.gradient_clip_val is not None or overrides(module, hook)
-            return ActionMeaning(phase=GRAD_CLIP if clips else None, after=machine.gradients_ready)
+            clips = self._clips() or overrides(module, hook)
+            return ActionMeaning(GRAD_CLIP, after=machine.gradients_ready, is_phase=None if clips else self._clips)
         is_a_hook = hook.startswith("on_") and not hook.endswith("_batch_transfer")
         phase = callback_phase(type(module).__name__) if is_a_hook and overrides(module, hook) else None
         if not module.automatic_optimization:
@@ -175,6 +177,9 @@ class Boundaries:
         if hook in _EVALUATION_ENDS:
             return ActionMeaning(phase, after=machine.evaluation_ended)
         return ActionMeaning(phase) if phase else None
+
+    def _clips(self) -> bool:
+        return self._trainer.gradient_clip_val is not None
 
     def _evaluation_stage(self, hook: str) -> str:
         return SANITY_CHECK if self._trainer.sanity_checking else _EVALUATION_STARTS[hook]

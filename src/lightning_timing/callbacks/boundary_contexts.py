@@ -105,7 +105,33 @@ class NotedEnd(Noted):
     __enter__ = ignore
 
 
-Boundary = AtOnce | Noted
+class AtTimes:
+    """The context of a boundary that is a phase only at times: it is found out each time that it begins.
+
+    Args:
+        is_phase: Whether it is one now.
+        phase: The context if it is.
+        mere_boundary: The context if it is not.
+    """
+
+    __slots__ = ("_inner", "_is_phase", "_mere_boundary", "_phase")
+
+    def __init__(self, is_phase: Callable[[], bool], phase: AtOnce | Noted, mere_boundary: AtOnce | Noted) -> None:
+        self._is_phase = is_phase
+        self._phase = phase
+        self._inner = self._mere_boundary = mere_boundary
+
+    def __enter__(self) -> None:
+        self._inner = self._phase if self._is_phase() else self._mere_boundary
+        self._inner.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inner.__exit__(kind, error, trace)
+
+
+Boundary = AtOnce | Noted | AtTimes
 Context = Quiet | Boundary
 
 QUIET: Final = Quiet()

@@ -15,6 +15,7 @@ from lightning_timing.callbacks.actions import ActionMeaning, Boundaries
 from lightning_timing.callbacks.boundary_contexts import (
     QUIET,
     AtOnce,
+    AtTimes,
     Both,
     Context,
     Handler,
@@ -158,6 +159,12 @@ class ProfilerTap:
             meaning = self._boundaries.of_context(action_name)
         if meaning is None:
             return QUIET
+        context = self._context_that_means(meaning)
+        if meaning.is_phase is None:
+            return context
+        return AtTimes(meaning.is_phase, context, self._context_that_means(meaning._replace(phase=None)))
+
+    def _context_that_means(self, meaning: ActionMeaning) -> AtOnce | Noted:
         begin, end, fail = self._handlers(meaning)
         trail = self._trail
         if trail.follower is None or not meaning.can_wait:
