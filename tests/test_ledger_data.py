@@ -107,6 +107,35 @@ def test_ragged_batches_are_counted_by_their_real_sizes(tmp_path: Path) -> None:
     assert summary(tmp_path)["stages"]["train"]["samples"] == 4
 
 
+IMAGES = [torch.ones(3, 8, 8)] * 16
+BOXES = [{"boxes": torch.ones(2, 4)}] * 16
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        pytest.param((torch.ones(16, 3), torch.ones(16)), 16, id="input-and-target"),
+        pytest.param({"image": torch.ones(16, 3), "label": torch.ones(16)}, 16, id="mapping"),
+        pytest.param(([torch.ones(16, 3), torch.ones(16, 2)], torch.ones(16)), 16, id="two-inputs"),
+        pytest.param([[torch.ones(16, 3), torch.ones(16)], [torch.ones(16), torch.ones(16)]], 16, id="two-of-each"),
+        pytest.param(((torch.ones(16, 3), torch.ones(16, 2)), torch.ones(16)), 16, id="two-inputs-in-a-tuple"),
+        pytest.param([(torch.ones(16, 3), torch.ones(16))], 16, id="a-list-of-one-loader-s-batch"),
+        pytest.param(tuple(zip(IMAGES, BOXES, strict=True)), None, id="not-collated"),
+        pytest.param(tuple(zip(*zip(IMAGES, BOXES, strict=True), strict=True)), None, id="detection"),
+        pytest.param((tuple(IMAGES), tuple(IMAGES)), None, id="pairs-of-images"),
+        pytest.param((IMAGES, BOXES), None, id="lists-of-samples"),
+        pytest.param((IMAGES, list(range(16))), None, id="images-and-numbers"),
+    ],
+)
+def test_a_batch_s_size_is_that_of_what_was_collated(batch: Any, samples: int | None, tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    module = tiny_module(pl, training_step=lambda self, *_: self.layer(ONE).sum())
+    fit_tiny(pl, tmp_path, module, CostlyLoader(clock, [batch], 20), callbacks=[stopwatch(clock)])
+
+    assert [row["samples"] for row in rows(tmp_path)] == [samples]
+
+
 def test_a_batch_whose_size_cannot_be_told_is_no_error(tmp_path: Path) -> None:
     clock = FakeClock()
     pl = lightning()
