@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from known_cost import MILLISECOND, FakeClock, busy_wait
+from known_cost_model import quiet_trainer
 from ledger_records import costs_of, first_waits, lightning, rows, stopwatch, summary
 from lightning.pytorch.utilities import CombinedLoader
-from tiny_training import CostlyLoader, fit_tiny, step_costing, tiny_loader, tiny_module
+from tiny_training import CostlyLoader, fit_tiny, spends, step_costing, tiny_loader, tiny_module
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lightning_timing import StopwatchCallback
-from lightning_timing.phases import DATA_WAIT, VALIDATE
+from lightning_timing.phases import DATA_WAIT, SANITY_CHECK, VALIDATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +48,8 @@ def test_without_a_length_every_wait_is_where_it_was_waited_for(tmp_path: Path) 
 
     assert costs_of(tmp_path) == [{}, *[{DATA_WAIT: 20, "iteration": 20}] * 6] * 2
     assert [row["batch_idx"] for row in rows(tmp_path)] == [*range(7)] * 2
-    # The first epoch's batch 0 is fetched before training starts; later epochs fetch two batches before they begin.
-    assert first_waits(tmp_path) == [20, 40]
+    # Each epoch fetches two batches before it begins: the first epoch one of them before training starts.
+    assert first_waits(tmp_path) == [40, 40]
 
 
 def test_an_epochs_first_wait_is_not_what_the_timing_costs(tmp_path: Path) -> None:
@@ -146,19 +147,23 @@ def test_a_batch_whose_size_cannot_be_told_is_no_error(tmp_path: Path) -> None:
     assert summary(tmp_path)["stages"]["train"]["samples"] is None
 
 
-class StartingLoader(CostlyLoader):
+class StartingLoader(DataLoader[torch.Tensor]):
     """A loader that pays for starting its workers: in each epoch, or only once where they persist."""
 
-    def __init__(self, clock: FakeClock, batches: int, fetch_ns: int, start_ns: int, persistent: bool) -> None:
-        super().__init__(clock, [ONE] * batches, fetch_ns)
+    def __init__(
+        self, clock: FakeClock, batches: int, fetch_ns: int, start_ns: int, persistent: bool, **options: Any
+    ) -> None:
+        super().__init__(**({"dataset": TensorDataset(torch.ones(batches, 2))} | options))
+        self.clock, self.batches, self.fetch_ns = clock, batches, fetch_ns  # Lightning makes it anew, to predict
+        self.costly = CostlyLoader(clock, [ONE] * batches, fetch_ns)
         self.start_ns = start_ns
         self.persistent = persistent
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[torch.Tensor]:  # type: ignore[override]  # torch names its own iterator class
         self.clock.advance(self.start_ns)
         if self.persistent:
             self.start_ns = 0
-        yield from super().__iter__()
+        return iter(self.costly)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +180,61 @@ def test_starting_the_workers_shows_in_the_first_wait_alone(persistent: bool, wa
     assert costs_of(tmp_path) == [{}, *[{DATA_WAIT: 20, "iteration": 20}] * 3] * 3
     assert summary(tmp_path)["stages"]["train"]["measurements"][DATA_WAIT]["max_s"] == 20e-9
     assert first_waits(tmp_path, VALIDATE) == [5_030, *[30 if persistent else 5_030] * 2]
+
+
+def test_only_the_wait_is_counted_and_not_what_comes_before_and_amid_it(tmp_path: Path) -> None:
+    """The loader is made, its workers start, hooks run, the first batch is fetched: the second and the last count."""
+    clock = FakeClock()
+    pl = lightning()
+
+    def make(batches: int) -> Any:
+        clock.advance(300)
+        return StartingLoader(clock, batches, 20, 1_000, persistent=False)
+
+    hooks = {
+        "train_dataloader": lambda self: make(3),
+        "val_dataloader": lambda self: make(2),
+        "on_train_start": spends(clock, 7),
+        "on_train_epoch_start": spends(clock, 8),
+        "on_validation_start": spends(clock, 9),
+    }
+    trainer = quiet_trainer(
+        pl,
+        tmp_path,
+        callbacks=[stopwatch(clock)],
+        max_epochs=2,
+        num_sanity_val_steps=1,
+        reload_dataloaders_every_n_epochs=2,
+        accumulate_grad_batches=2,
+    )
+    trainer.fit(tiny_module(pl, **hooks))
+
+    assert first_waits(tmp_path, SANITY_CHECK) == [1_020]
+    assert first_waits(tmp_path) == first_waits(tmp_path, VALIDATE) == [1_020, 1_020]
+    assert all(set(row) <= {DATA_WAIT, "iteration"} for row in costs_of(tmp_path))
+
+
+@pytest.mark.parametrize("method", ["validate", "test", "predict"])
+def test_each_method_of_the_trainer_has_the_workers_start_in_the_first_wait(method: str, tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    trainer = quiet_trainer(pl, tmp_path, callbacks=[stopwatch(clock)])
+    getattr(trainer, method)(tiny_module(pl), StartingLoader(clock, 3, 20, 1_000, persistent=False))
+    assert first_waits(tmp_path, method) == [1_020]
+    assert "reset" not in vars(trainer.validate_loop)
+
+    getattr(trainer, method)(tiny_module(pl), DataLoader(Stream(clock, 3, 20), batch_size=None))
+    assert [row["ns"][DATA_WAIT] for row in rows(tmp_path, method)[-2:]] == [20, 20]
+    assert first_waits(tmp_path, method)[1:] == [40]
+
+
+def test_a_stream_of_one_batch_is_waited_for_before_training_starts(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    loader = DataLoader(Stream(clock, 1, 20), batch_size=None)
+    fit_tiny(pl, tmp_path, tiny_module(pl), loader, callbacks=[stopwatch(clock)], max_epochs=2)
+
+    assert first_waits(tmp_path) == [40, 40]  # the batch, and that there is no other
 
 
 def test_a_slow_transfer_is_a_phase_and_not_lost(tmp_path: Path) -> None:

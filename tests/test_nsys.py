@@ -131,7 +131,7 @@ def test_a_profiled_example_has_a_range_a_phase_and_the_stopwatch_agrees(
     train = process.stages[TRAIN]
 
     assert {name: len(train[name]) for name in ONCE_AN_ITERATION} == dict.fromkeys(ONCE_AN_ITERATION, 200)
-    assert (len(train[DATA_WAIT]), len(train[FIRST_DATA_WAIT])) == (199, 1)
+    assert (len(train[DATA_WAIT]), len(train[FIRST_DATA_WAIT])) == (199, 2)  # it starts, and has its first batch
     report = read_report(tmp_path / "run")
     assert report.stages[TRAIN].iterations == 190
     assert report.lead is not None

@@ -273,7 +273,8 @@ def test_several_ranges_in_an_iteration_are_added_up_as_its_row_has_them(export_
 def test_what_lies_between_iterations_is_another_measurement_but_the_first_wait(export_path: Path) -> None:
     with ExportBuilder(export_path) as export:
         for number, start in enumerate(range(0, 50_000, 10_000)):
-            export.range("first_data_wait", start, start + 100)
+            export.range("first_data_wait", start, start + 70)  # that the loader starts, and the first batch
+            export.range("first_data_wait", start + 100, start + 130)
             export.range("callbacks/Hook", start + 200, start + 900)
             export.range("iteration", start + 1_000, start + 9_000, batch_idx=number)
             export.range("callbacks/Hook", start + 2_000, start + 2_300)

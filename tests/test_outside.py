@@ -123,15 +123,17 @@ def test_a_first_wait_that_was_not_over_goes_on(between: Between) -> None:
     between.first_wait(20, resumed=True)
     between.outside.take_first_wait()
 
-    assert between.counted() == {FIRST_DATA_WAIT: (1, 35)}
+    assert between.counted() == {FIRST_DATA_WAIT: (1, 30)}
+    assert between.handed[1:] == [("train", FIRST_DATA_WAIT, 35, 30)]
 
 
-def test_a_first_wait_that_is_not_over_when_the_run_ends_is_not_counted(between: Between) -> None:
+def test_of_a_first_wait_that_is_not_over_when_the_run_ends_what_was_waited_for_is_counted(between: Between) -> None:
     between.first_wait(10)
     between.outside.begin_first_wait(resumed=True)
+    between.clock.advance(20)
     between.outside.take_first_wait()
 
-    assert between.counted() == {}
+    assert between.counted() == {FIRST_DATA_WAIT: (1, 10)}
 
 
 def test_it_belongs_to_the_epoch_whose_first_batch_was_last_waited_for(between: Between) -> None:

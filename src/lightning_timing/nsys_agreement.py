@@ -73,7 +73,7 @@ def agreements(process: ExportedProcess, rows: Mapping[str, StageSeries]) -> dic
             continue
         for name, series in ranges.items():
             if name == FIRST_DATA_WAIT and name in measured.outside:
-                by_nsys, by_stopwatch = _first_waits(series), measured.outside[name]
+                by_nsys, by_stopwatch = _first_waits(series, ranges[ITERATION]), measured.outside[name]
                 both = np.full(len(by_nsys), len(by_nsys) == len(by_stopwatch))
             elif name in measured.ns and name != LOGGING:
                 by_nsys, by_stopwatch = _sums(name, series, shift, len(measured)), measured.ns[name]
@@ -121,10 +121,12 @@ def _deviation(values: IntArray) -> float:
     return float(np.median(np.abs(values - np.median(values))))
 
 
-def _first_waits(series: RangeSeries) -> FloatArray:
-    own_ns: FloatArray = np.asarray(series.own_ns, dtype=np.float64)
-    waits: FloatArray = own_ns[np.asarray(series.iterations) == OUTSIDE]
-    return waits
+def _first_waits(series: RangeSeries, iterations: RangeSeries) -> FloatArray:
+    """How long each first batch was waited for: the loop may do so in parts, before the same iteration."""
+    is_wait = np.asarray(series.iterations) == OUTSIDE
+    own_ns, starts_ns = np.asarray(series.own_ns)[is_wait], np.asarray(series.start_ns)[is_wait]
+    _, wait_of_part = np.unique(np.searchsorted(iterations.start_ns, starts_ns), return_inverse=True)
+    return np.bincount(wait_of_part, weights=own_ns).astype(np.float64)
 
 
 def _median_s(ns: FloatArray) -> float:

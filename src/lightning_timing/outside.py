@@ -44,7 +44,7 @@ class Outside:
         self._epoch = 0
         self._before_handing_on = before_handing_on
         self._first_wait_begin = 0
-        self._first_wait: tuple[int, int] | None = None
+        self._first_wait: tuple[int, int] | None = None  # how long, of all its parts, and when it ended
 
     def begin_stage(self, stage: StageRecord) -> None:
         """Has what follows counted for another stage."""
@@ -70,27 +70,28 @@ class Outside:
             counted = counted.whole
 
     def begin_first_wait(self, resumed: bool) -> None:
-        """The wait for an epoch's first batch begins, or (`resumed`) was not over when its end was told of."""
-        if resumed and self._first_wait is not None:
+        """The wait for an epoch's first batch begins, or (`resumed`) goes on after its end was told of."""
+        self._first_wait_begin = self.ledger.read()
+        if not resumed:
             self._first_wait = None
-        else:
-            self._first_wait_begin = self.ledger.read()
             self._epoch = self.current_epoch()
 
     def end_first_wait(self) -> None:
-        """The first batch is there."""
-        self._first_wait = self._first_wait_begin, self.ledger.read()
+        """The first batch is there, or other things come before the wait for it goes on."""
+        now = self.ledger.read()
+        waited_before = 0 if self._first_wait is None else self._first_wait[0]
+        self._first_wait = waited_before + now - self._first_wait_begin, now
 
     def take_first_wait(self) -> None:
         """Counts the last first wait, if there was one since the last time: only now it is known to be over."""
         if self._first_wait is None:
             return
-        (begin, end), self._first_wait = self._first_wait, None
+        (waited, end), self._first_wait = self._first_wait, None
         between = self.stage.between
         if FIRST_DATA_WAIT not in between:
             between[FIRST_DATA_WAIT] = Measurement(FIRST_DATA_WAIT, inside=False)
-        between[FIRST_DATA_WAIT].distribution.add(end - begin)
-        self._hand_on(self.stage, FIRST_DATA_WAIT, end - begin, end)
+        between[FIRST_DATA_WAIT].distribution.add(waited)
+        self._hand_on(self.stage, FIRST_DATA_WAIT, waited, end)
 
     def take_users_of(self, stage: StageRecord, until_ns: int | None = None) -> None:
         """Counts what the user measured since the last iteration of a stage, until a moment if one is given."""

@@ -18,8 +18,8 @@ ITERATION: Final = "iteration"
 DATA_WAIT: Final = "data_wait"
 """The wait for the next batch."""
 FIRST_DATA_WAIT: Final = "first_data_wait"
-"""The wait for the first batch of an epoch, worker start-up included. Outside the iteration, so that the steady
-figures stay steady; its parent is null."""
+"""The wait for the first batch of an epoch: for the loader's iterator, which starts the workers, and for the batch,
+without the hooks in between. Outside the iteration, so that the steady figures stay steady; its parent is null."""
 BATCH_TRANSFER: Final = "batch_transfer"
 """From the batch's arrival to its being on the device: conversion, transfer hooks and the move itself."""
 FORWARD: Final = "forward"

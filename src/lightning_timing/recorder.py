@@ -286,7 +286,7 @@ class Recorder:
     # ---- outside of iterations ----
 
     def begin_first_data_wait(self, resumed: bool = False) -> None:
-        """The wait for an epoch's first batch begins, or (`resumed`) was not over when its end was told of."""
+        """The wait for an epoch's first batch begins, or (`resumed`) goes on after its end was told of."""
         self._outside.begin_first_wait(resumed)
 
     def end_first_data_wait(self) -> None:

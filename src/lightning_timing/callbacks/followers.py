@@ -16,10 +16,10 @@ class PhaseFollower(Protocol):
         """What follows belongs to the given stage. No iteration is open."""
 
     def begin_first_data_wait(self, resumed: bool) -> None:
-        """The wait for the first batch of an epoch begins, or (`resumed`) was not over yet. No iteration is open."""
+        """The wait for the first batch of an epoch begins, or (`resumed`) goes on. No iteration is open."""
 
     def end_first_data_wait(self) -> None:
-        """The first batch is there."""
+        """The first batch is there, or other things come before the wait for it goes on."""
 
     def begin_iteration(self) -> None:
         """An iteration begins."""

@@ -46,6 +46,7 @@ class PhaseMachine:
         self._completed = False
         self._first_fetch = True
         self._waiting_first = False
+        self._is_starting = self._is_started = False
         self._after_first_fetch = False
         self._in_step = False
         self._step_phase = OPTIMIZER_STEP
@@ -110,8 +111,7 @@ class PhaseMachine:
             return
         self._close_last_iteration(at_last=True)
         self._begin_stage(TRAIN)
-        self._waiting_first = True
-        self._followers.tell("begin_first_data_wait", False)
+        self._wait_for_first()
 
     def epoch_ended(self, succeeded: bool) -> None:
         """A training epoch is over."""
@@ -142,6 +142,32 @@ class PhaseMachine:
             self.stage = stage
             self._followers.tell("begin_stage", stage)
 
+    # ---- loaders ----
+
+    def loader_starting(self, stage: str) -> None:
+        """The loop of a stage is about to ask its loader for an iterator, a part of the wait for the first batch.
+
+        May be told for each of several loaders: the last one counts.
+        """
+        if self._is_asleep or self._open or self._waiting_first:
+            return
+        self.loader_started()
+        self._close_last_iteration(at_last=True)
+        self._begin_stage(stage)
+        self._is_starting = True
+        self._followers.tell("begin_first_data_wait", False)
+
+    def loader_started(self) -> None:
+        """It has the iterator; hooks of the loop's beginning may come before it asks for the first batch."""
+        if self._is_starting:
+            self._is_starting, self._is_started = False, True
+            self._followers.tell("end_first_data_wait", leaving=True)
+
+    def _wait_for_first(self) -> None:
+        resumed, self._is_started = self._is_started, False
+        self._waiting_first = True
+        self._followers.tell("begin_first_data_wait", resumed)
+
     # ---- batches ----
 
     def iteration_ended(self) -> None:
@@ -168,8 +194,7 @@ class PhaseMachine:
             self._begin_iteration()
             self.enter(DATA_WAIT)
         elif not self._waiting_first:
-            self._waiting_first = True
-            self._followers.tell("begin_first_data_wait", False)
+            self._wait_for_first()
 
     def fetch_ended(self, succeeded: bool = True) -> None:
         """The loop has the next batch, or there is none."""

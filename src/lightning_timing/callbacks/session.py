@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lightning_timing.callbacks.actions import STEPS, Boundaries, overrides
 from lightning_timing.callbacks.followers import Followers, PhaseFollower
+from lightning_timing.callbacks.loader_starts import watch_loader_starts
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.optimizer_watch import OptimizerWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
@@ -70,6 +71,7 @@ class Session:
         self._logging = self._watch([], machine.logging_began, machine.logging_ended)
         self._look_who_logs(trainer)
         self._steps = self._watch_steps([])
+        self._loader_starts = watch_loader_starts(trainer, machine, self.trail, self.part)
         trainer.profiler = self._tap
 
     def _watch(
@@ -150,7 +152,7 @@ class Session:
 
     def close(self, trainer: Any) -> None:
         """Puts back what was replaced, unless somebody else has replaced it since."""
-        for watch in (self._logging, self._barriers, self._steps):
+        for watch in (self._logging, self._barriers, self._steps, *self._loader_starts):
             watch.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
