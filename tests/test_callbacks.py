@@ -246,14 +246,15 @@ def test_a_measurement_lies_below_the_phase_that_it_first_ran_in(tmp_path: Path)
     assert (everywhere["parent"], everywhere["count"], everywhere["total_s"]) == ("forward", 6, 0.021)
 
 
-def test_the_name_of_a_phase_is_not_free(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["forward", "between_iterations/callbacks"])
+def test_the_name_of_a_phase_is_not_free(name: str, tmp_path: Path) -> None:
     pl = lightning()
 
     def step(self: Any, batch: Any, *_: Any) -> Any:
-        with span("forward"):
+        with span(name):
             return self.layer(batch[0]).sum()
 
-    with pytest.warns(UserWarning, match="'forward' is the name of a phase"):
+    with pytest.warns(UserWarning, match=f"'{name}' is the name of a phase"):
         fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), tiny_loader(2), callbacks=[stopwatch(FakeClock())])
 
 

@@ -63,7 +63,7 @@ PHASES: Final[tuple[str, ...]] = (
 
 def is_phase(name: str) -> bool:
     """Whether the callbacks measure something of this name, or a part of it: then no measurement of the user's may."""
-    return name.partition("/")[0] in PHASES or name in (ITERATION, FIRST_DATA_WAIT)
+    return name.partition("/")[0] in (*PHASES, BETWEEN_ITERATIONS) or name in (ITERATION, FIRST_DATA_WAIT)
 
 
 def whole_of(name: str) -> str | None:
