@@ -76,6 +76,19 @@ def test_a_decorator_made_while_nothing_is_enabled_works_from_then_on(clock: Fak
     assert counts_and_means() == {"early": (1, 0.001)}
 
 
+def test_a_span_without_a_name_is_refused_at_once_and_says_how_to_write_it() -> None:
+    remedy = r': write @span\("name"\), or with span\("name"\)'
+    with pytest.raises(TimingError, match=rf"a span takes a name, not the function .*\.<locals>\.work{remedy}"):
+
+        @span
+        def work() -> None:
+            """Is never called."""
+
+    for no_name in (3, "", None, [], len):
+        with pytest.raises(TimingError, match=remedy):
+            span(no_name)
+
+
 def test_a_generator_function_is_refused_since_its_call_does_no_work() -> None:
     def numbers() -> Iterator[int]:
         yield 1

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.errors import MisuseError, TimingError
+from lightning_timing.names import shown
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -89,10 +90,18 @@ _spans: dict[str, Span] = {}
 _is_compiling = compiling_probe()
 
 
+def _check_is_name(name: object) -> None:
+    """Refuses what is a slip in the code; other names that may not be are refused where a span is entered."""
+    if not isinstance(name, str) or not name:
+        got = f"the {type(name).__name__} {name.__qualname__}" if inspect.isroutine(name) else shown(name)
+        raise TimingError(f'a span takes a name, not {got}: write @span("name"), or with span("name")')
+
+
 def _new_span(name: str) -> Span:
     global _is_compiling  # noqa: PLW0603  # the hot path reads a global, which is the cheapest there is
     # torch may have been imported since; its own function is much cheaper than looking for torch.
     _is_compiling = compiling_probe()
+    _check_is_name(name)
     made = Span(name)
     if len(_spans) < _MAX_SPANS_KEPT:
         _spans[name] = made
@@ -116,6 +125,9 @@ def span(name: str) -> Span:
 
     Args:
         name: A non-empty string of at most 512 characters.
+
+    Raises:
+        TimingError: It is no string, such as the function itself where `@span` was given no name, or an empty one.
     """
     if _is_compiling():
         return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces
@@ -123,5 +135,5 @@ def span(name: str) -> Span:
         return _spans[name]
     except KeyError:
         return _new_span(name)
-    except TypeError:  # not hashable, so no str: refused where it is entered, as any other bad name
-        return Span(name)
+    except TypeError:  # not hashable, and so no name
+        return _new_span(name)
