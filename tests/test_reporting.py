@@ -240,6 +240,14 @@ def test_what_is_unknown_is_a_dash_or_left_out() -> None:
     assert "CPU during iteration: unknown\n" in text
 
 
+def test_a_cpu_usage_of_what_was_never_measured_says_so() -> None:
+    of_forward, of_typo = (
+        render_summary({"train": STAGE}, {}, CpuUsage(name, None, None, None)) for name in ("forward", "forwrd")
+    )
+    assert "CPU during forward: unknown\n" in of_forward
+    assert "CPU during forwrd: unknown: nothing of that name was measured after warm-up\n" in of_typo
+
+
 def test_a_stage_that_is_all_warm_up_says_what_to_set() -> None:
     hint = "all were warm-up: set num_warmup_iters lower\n"
 

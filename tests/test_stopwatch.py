@@ -145,7 +145,22 @@ def test_a_name_seen_only_in_warm_up_is_reported_as_not_measured(
         stopwatch.reset()
 
     assert (early.count, early.mean_s, early.total_s, early.share) == (0, None, None, None)
-    assert "not measured (no interval after warm-up): early" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "not measured (no interval after warm-up): early" in out
+    assert "finish_iter" not in out
+
+
+def test_a_plain_loop_that_finishes_no_iteration_is_told_why_there_are_no_figures(
+    clock: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=1, clock=clock)
+    try:
+        measure(stopwatch, clock, "a", 5)
+        stopwatch.print_eval_times()
+    finally:
+        stopwatch.reset()
+
+    assert "finish_iter() was never called" in capsys.readouterr().out
 
 
 def test_an_interval_that_straddles_the_end_of_warm_up_is_dropped(clock: FakeClock) -> None:
@@ -204,7 +219,9 @@ def test_ending_what_was_not_started_names_the_measurement_and_the_place(stopwat
 
 def test_starting_twice_is_misuse_and_the_sample_is_dropped(stopwatch: Stopwatch, clock: FakeClock) -> None:
     stopwatch.start_meas("a")
-    with pytest.raises(MisuseError, match=r"'a' was started twice.*test_stopwatch\.py:\d+"):
+    with pytest.raises(
+        MisuseError, match=r"'a' was started twice: .*give each level a name of its own.*test_stopwatch\.py:\d+"
+    ):
         stopwatch.start_meas("a")
     clock.advance(MS)
     stopwatch.end_meas("a")
@@ -218,7 +235,10 @@ def test_an_iteration_finished_with_something_open_is_misuse_and_still_counts(
     stopwatch: Stopwatch, clock: FakeClock
 ) -> None:
     stopwatch.start_meas("a")
-    with pytest.raises(MisuseError, match="'a' was still open when its iteration was finished"):
+    with pytest.raises(
+        MisuseError,
+        match=r"'a' was still open when its iteration was finished: end it with end_meas, or use `with span",
+    ):
         stopwatch.finish_iter()
     clock.advance(MS)
     stopwatch.end_meas("a")

@@ -29,6 +29,9 @@ from lightning_timing.user_measurements import UserMeasurements
 INTERVALS_KEPT_ITERATIONS: Final = 10_000
 """Iterations of a stage whose intervals are handed on with their positions; later ones have only their sums."""
 
+_STILL_OPEN: Final = (
+    "measurement {!r} was still open when its iteration was finished: end it with end_meas, or use `with span(...)`"
+)
 _NO_LABEL: Final = IterationLabel()
 
 
@@ -226,7 +229,7 @@ class Recorder:
             if isinstance(ledger, DeviceLedger) and self._deferred is not None:
                 self._deferred.end_iteration(stage, None, ledger)
         for name in left_open:
-            self._misuse.report(name, f"measurement {name!r} was still open when its iteration was finished")
+            self._misuse.report(name, _STILL_OPEN.format(name))
         if counts:
             self._report_if_due()
         return counts

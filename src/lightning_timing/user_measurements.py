@@ -21,6 +21,10 @@ from lightning_timing.stage_record import StageRecord
 Measurements = dict[str, Measurement]
 
 _TOO_MANY_NAMES: Final = "more different names than are measured"
+_STARTED_TWICE: Final = (
+    "measurement {!r} was started twice: a name is open once at a time on a thread; "
+    "end it first, or give each level a name of its own"
+)
 
 
 class UserMeasurements:
@@ -215,7 +219,7 @@ class UserMeasurements:
         opening = measurement.openings.get(thread)
         if opening is not None:
             opening.spoilt = True
-            self._misuse.report(measurement.name, f"measurement {measurement.name!r} was started twice")
+            self._misuse.report(measurement.name, _STARTED_TWICE.format(measurement.name))
             return
         if self._before_reading is not None:
             self._before_reading()

@@ -83,7 +83,7 @@ def summary_blocks(
         blocks.append(Lines(("nothing measured yet",)))
     if one_time:
         blocks += [Heading("one-time measurements"), _one_time_table(one_time)]
-    lines = _closing_lines(cpu_usage, overhead)
+    lines = _closing_lines(stages, cpu_usage, overhead)
     return [*blocks, Lines(("", *lines))] if lines else blocks
 
 
@@ -183,6 +183,8 @@ def _unmeasured_lines(name: str, stage: StageSummary) -> tuple[str, ...]:
         lines.append(f"{UNMEASURED}: {', '.join(unmeasured)}")
     if stage.warmup_iterations and not stage.iterations and name != SANITY_CHECK:  # which is short by design
         lines.append("all were warm-up: set num_warmup_iters lower")
+    if not (stage.iterations or stage.warmup_iterations) and ITERATION not in stage.measurements:
+        lines.append("finish_iter() was never called, on which an iteration's figures hang")
     return tuple(lines)
 
 
@@ -192,10 +194,12 @@ def _one_time_table(one_time: Mapping[str, float | None]) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _closing_lines(cpu_usage: CpuUsage | None, overhead: TimingOverhead | None) -> tuple[str, ...]:
+def _closing_lines(
+    stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None, overhead: TimingOverhead | None
+) -> tuple[str, ...]:
     lines = []
     if cpu_usage is not None:
-        lines.append(_cpu_line(cpu_usage))
+        lines.append(_cpu_line(cpu_usage, stages))
     if overhead is not None:
         lines.append(
             f"timing itself: {seconds(overhead.seconds)}, {percent(overhead.share)} of the time of the iterations"
@@ -203,7 +207,7 @@ def _closing_lines(cpu_usage: CpuUsage | None, overhead: TimingOverhead | None) 
     return tuple(lines)
 
 
-def _cpu_line(usage: CpuUsage) -> str:
+def _cpu_line(usage: CpuUsage, stages: Mapping[str, StageSummary]) -> str:
     known = []
     if usage.process_tree_percent is not None:
         of_allowed = "" if usage.share_of_allowed is None else f" ({100 * usage.share_of_allowed:.0f} % of its cores)"
@@ -211,4 +215,8 @@ def _cpu_line(usage: CpuUsage) -> str:
         known.append(f"{cores:.2f} cores in use by this process and its children{of_allowed}")
     if usage.machine_percent is not None:
         known.append(f"the machine {usage.machine_percent:.0f} % busy with all that runs on it")
-    return f"CPU during {printable(usage.measurement)}: {', '.join(known) or 'unknown'}"
+    line = f"CPU during {printable(usage.measurement)}: {', '.join(known) or 'unknown'}"
+    was_measured = any(m.count for stage in stages.values() if (m := stage.measurements.get(usage.measurement)))
+    if known or was_measured or usage.measurement == ITERATION:
+        return line
+    return f"{line}: nothing of that name was measured after warm-up"
