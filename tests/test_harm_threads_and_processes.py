@@ -13,7 +13,7 @@ import pytest
 import torch
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
-from ledger_records import headers, lightning, lines, rows, stopwatch, summary
+from ledger_records import costs_of, counts, headers, lightning, lines, rows, stopwatch, summary
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.profilers import SimpleProfiler
 from timed_samples import TimedSamples
@@ -140,6 +140,42 @@ def test_a_logger_that_another_thread_calls_is_no_part_of_the_loop(tmp_path: Pat
     assert said == []
     assert len(rows(tmp_path)) == 4
     assert not any("logging" in row["ns"] for row in rows(tmp_path))
+
+
+@pytest.mark.parametrize("options", [{}, {"print_every_n_iters": 1}], ids=["late", "at once"])
+def test_a_checkpoint_that_another_thread_saves_is_no_part_of_the_loop(options: Any, tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    has_begun, may_end = threading.Event(), threading.Event()
+    savers: list[threading.Thread] = []
+
+    def save_slowly(*_: Any) -> None:
+        has_begun.set()
+        may_end.wait(10)
+
+    def step(self: Any, batch: Any, batch_idx: int) -> Any:
+        clock.advance(10)
+        if batch_idx == 1:
+            saver = threading.Thread(target=self.trainer.save_checkpoint, args=(tmp_path / "beside.ckpt",))
+            savers.append(saver)
+            saver.start()
+            has_begun.wait(10)
+        clock.advance(10)
+        return self.layer(batch[0]).sum()
+
+    def end_it(*_: Any) -> None:
+        clock.advance(5)
+        for saver in savers:
+            may_end.set()
+            saver.join()
+
+    saves = callback(pl, "Saves", on_save_checkpoint=save_slowly, on_train_batch_end=end_it)
+    module = tiny_module(pl, training_step=step)
+    fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock, **options), saves])
+
+    parts = {"forward": 20, "callbacks": 5, "callbacks/Saves": 5, "iteration": 25}
+    assert costs_of(tmp_path) == [parts] * 3
+    assert "checkpoint" not in counts(tmp_path)
 
 
 def test_a_training_in_a_thread_is_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

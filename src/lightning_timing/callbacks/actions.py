@@ -61,6 +61,10 @@ _WITHIN_A_BATCH: Final = tuple(
 )
 
 
+_FROM_ANY_THREAD: Final = "save_checkpoint"
+"""How the actions end that user code may open on a thread beside the loop: a checkpoint and the hooks inside it."""
+
+
 class ActionMeaning(NamedTuple):
     """What an action means.
 
@@ -71,6 +75,7 @@ class ActionMeaning(NamedTuple):
         turn: Called before that as it begins, for the end of what came before.
         can_wait: Whether it may be told of later: a mere phase, or a boundary within a batch.
         is_phase: Whether it is that phase this time, asked each time that it begins; None: it always is.
+        from_any_thread: Whether another thread than the loop's may open it, where it is no part of the loop.
     """
 
     phase: str | None = None
@@ -79,6 +84,7 @@ class ActionMeaning(NamedTuple):
     turn: Callable[[], None] | None = None
     can_wait: bool = False
     is_phase: Callable[[], bool] | None = None
+    from_any_thread: bool = False
 
 
 class Boundaries:
@@ -120,7 +126,10 @@ class Boundaries:
         if meaning is None:
             return None
         is_mere_phase = meaning.before is None and meaning.after is None
-        return meaning._replace(can_wait=is_mere_phase or action.endswith(_WITHIN_A_BATCH))
+        return meaning._replace(
+            can_wait=is_mere_phase or action.endswith(_WITHIN_A_BATCH),
+            from_any_thread=action.endswith(_FROM_ANY_THREAD),
+        )
 
     def _of_context(self, action: str) -> ActionMeaning | None:
         machine = self._machine

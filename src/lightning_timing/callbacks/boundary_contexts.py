@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Final
 
@@ -131,7 +132,32 @@ class AtTimes:
         self._inner.__exit__(kind, error, trace)
 
 
-Boundary = AtOnce | Noted | AtTimes
+class OfThread:
+    """Another boundary's context, where another thread than the loop's may open the action, beside the loop.
+
+    Args:
+        inner: The other context.
+        thread: The loop's thread.
+    """
+
+    __slots__ = ("_inner", "_thread")
+
+    def __init__(self, inner: AtOnce | Noted, thread: int) -> None:
+        self._inner = inner
+        self._thread = thread
+
+    def __enter__(self) -> None:
+        if get_ident() == self._thread:
+            self._inner.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if get_ident() == self._thread:
+            self._inner.__exit__(kind, error, trace)
+
+
+Boundary = AtOnce | Noted | AtTimes | OfThread
 Context = Quiet | Boundary
 
 QUIET: Final = Quiet()

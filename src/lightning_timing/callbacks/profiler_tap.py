@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import ActionMeaning, Boundaries
@@ -22,6 +23,7 @@ from lightning_timing.callbacks.boundary_contexts import (
     Noted,
     NotedBeginning,
     NotedEnd,
+    OfThread,
     Quiet,
     ignore,
 )
@@ -75,6 +77,7 @@ class ProfilerTap:
         self._boundaries = boundaries
         self._trail = trail
         self._part = part
+        self._thread = get_ident()  # the loop's
         self._does_nothing = type(profiler).__name__ == "PassThroughProfiler"
         self._contexts = _Contexts(self._context_of)
         self.profile: Callable[[str], Any]
@@ -160,6 +163,8 @@ class ProfilerTap:
         if meaning is None:
             return QUIET
         context = self._context_that_means(meaning)
+        if meaning.from_any_thread:
+            return OfThread(context, self._thread)
         if meaning.is_phase is None:
             return context
         return AtTimes(meaning.is_phase, context, self._context_that_means(meaning._replace(phase=None)))
