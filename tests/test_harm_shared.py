@@ -11,8 +11,10 @@ import pytest
 from known_cost_model import quiet_trainer
 from ledger_records import lightning, lines, rows, summary
 from programs import output_of, run_program
-from tiny_training import fit_tiny, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
 from whole_suite import Suite, our_warnings
+
+from lightning_timing import StopwatchCallback
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +92,24 @@ def test_a_run_inside_that_optimizes_otherwise_changes_no_hook(tmp_path: Path, m
         fit_tiny(pl, tmp_path, module, tiny_loader(2), callbacks=suite.callbacks)
 
     assert hooks == [True, True]
+
+
+@pytest.mark.parametrize("enable", [True, False])
+def test_somebody_s_callback_may_hand_all_hooks_on_to_ours(enable: bool, tmp_path: Path) -> None:
+    """Lightning skips hooks that are None in ours, which nobody else knows to do."""
+    pl = lightning()
+    inner = StopwatchCallback(enable, num_warmup_iters=0)
+
+    def hand_on(hook: str) -> Any:
+        return lambda self, *args, **options: getattr(inner, hook)(*args, **options)
+
+    outer = callback(pl, "Outer", **{hook: hand_on(hook) for hook in vars(pl.Callback) if hook.startswith("on_")})
+    outer.setup, outer.teardown = inner.setup, inner.teardown
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), tiny_loader(2), callbacks=[outer])
+
+    assert (tmp_path / "timing").exists() == enable
+    if enable:
+        assert (len(rows(tmp_path)), len(rows(tmp_path, "validate"))) == (3, 2)
 
 
 def test_what_a_run_did_without_the_next_one_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

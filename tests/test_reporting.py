@@ -242,7 +242,7 @@ def test_what_is_unknown_is_a_dash_or_left_out() -> None:
 
 def test_a_cpu_usage_of_what_was_never_measured_says_so() -> None:
     of_forward, of_typo = (
-        render_summary({"train": STAGE}, {}, CpuUsage(name, None, None, None)) for name in ("forward", "forwrd")
+        render(summary_blocks({"train": STAGE}, {}, CpuUsage(name, None, None, None))) for name in ("forward", "forwrd")
     )
     assert "CPU during forward: unknown\n" in of_forward
     assert "CPU during forwrd: unknown: nothing of that name was measured after warm-up\n" in of_typo

@@ -40,7 +40,7 @@ SKIPPABLE_HOOKS: Final = (
 _NOT_COPIED: Final = (
     "log",  # these two are methods of the module, and of its Trainer with it, that Lightning lends to callbacks
     "log_dict",
-    *SKIPPABLE_HOOKS,
+    *_HOOKS_OF_A_BATCH,
 )
 """What is put into an instance while a run lasts or, by Lightning, for good."""
 
@@ -68,10 +68,6 @@ class TimingCallback(Callback):
         self._process = 0  # where it began
         self._part = Part(self.part_name, strict=False)
         self._state_key: str | None = None
-        for hook in _HOOKS_OF_A_BATCH:
-            if getattr(type(self), hook) is getattr(Callback, hook):
-                # Lightning skips a hook that is not callable; calling an empty one costs more than timing a phase.
-                setattr(self, hook, None)
 
     @property
     def strict(self) -> bool:
@@ -91,6 +87,7 @@ class TimingCallback(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
+        self._skip(trainer, *self._empty_hooks())
         if not self.enable:
             return
         if self._running is None:
@@ -98,6 +95,18 @@ class TimingCallback(Callback):
                 self._begin(trainer, pl_module, stage)
         elif not self._is_of(trainer):
             warn_that_off(self.part_name, "another Trainer, whose run is not over, has the same callback")
+
+    def _empty_hooks(self) -> list[str]:
+        """The hooks of a batch in which it does nothing. Calling an empty one costs more than timing a phase."""
+        return [hook for hook in _HOOKS_OF_A_BATCH if getattr(type(self), hook) is getattr(Callback, hook)]
+
+    def _skip(self, trainer: Any, *hooks: str) -> None:
+        """Has Lightning skip hooks, as it does where a hook is not callable.
+
+        Not where the callback is no one of the Trainer's but somebody's who hands the hooks on, and would call None.
+        """
+        if any(callback is self for callback in trainer.callbacks):
+            vars(self).update(dict.fromkeys(hooks))
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._part = Part(self.part_name, strict=self.strict, turn_off=self.turn_off)

@@ -32,16 +32,16 @@ class PhaseCallback(TimingCallback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins, if enabled."""
         if not self.enable:
-            self._skip(*SKIPPABLE_HOOKS)
+            self._skip(trainer, *SKIPPABLE_HOOKS)
         super().setup(trainer, pl_module, stage)
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         super()._begin(trainer, pl_module, stage)
         self._unskip(*SKIPPABLE_HOOKS)  # what a run before may have done without
         self._session = getattr(self._running, "session", None)  # None also where it does not listen
-        self._skip(*SKIPPABLE_HOOKS if self._session is None else ())
+        self._skip(trainer, *SKIPPABLE_HOOKS if self._session is None else ())
         if self._session is not None:
-            self._session.on_optimization.append(self._hear_of_steps)
+            self._session.on_optimization.append(partial(self._hear_of_steps, trainer))
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Ends as completed, once the hooks of others and the loggers are through, which may still raise."""
@@ -49,18 +49,15 @@ class PhaseCallback(TimingCallback):
         if self._is_of(trainer) and not call_last(trainer, finish):
             finish()
 
-    def _skip(self, *hooks: str) -> None:
-        """Has Lightning skip hooks in this run, as it does where a hook is not callable."""
-        vars(self).update(dict.fromkeys(hooks))
-
     def _unskip(self, *hooks: str) -> None:
         for hook in hooks:
             vars(self).pop(hook, None)
 
-    def _hear_of_steps(self, is_automatic: bool) -> None:
+    def _hear_of_steps(self, trainer: Any, is_automatic: bool) -> None:
         """Does without the hook of a step where there is one optimizer, so nothing to tell apart."""
         if self._session is not None:
-            (self._skip if is_automatic else self._unskip)("on_before_optimizer_step")
+            skip = partial(self._skip, trainer) if is_automatic else self._unskip
+            skip("on_before_optimizer_step")
 
     def _end(self, trainer: Any, status: Status) -> None:
         self._unskip(*SKIPPABLE_HOOKS)

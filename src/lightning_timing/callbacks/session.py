@@ -152,8 +152,9 @@ class Session:
 
     def close(self, trainer: Any) -> None:
         """Puts back what was replaced, unless somebody else has replaced it since."""
-        for watch in (self._logging, self._barriers, self._steps, *self._loader_starts):
+        for watch in (self._logging, self._barriers, *self._loader_starts):
             watch.close()
+        self._steps.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.profiler
         self._guard.close()

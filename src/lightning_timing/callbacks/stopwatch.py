@@ -142,13 +142,18 @@ class StopwatchCallback(PhaseCallback):
         self._clock = clock
         self._run: _Run | None = None
         self._job: HydraJob | None = None
-        if not log_to_logger and type(self).on_train_batch_end is StopwatchCallback.on_train_batch_end:
-            vars(self)["on_train_batch_end"] = None  # which has Lightning skip the hook
 
     @property
     def strict(self) -> bool:
         """Whether failures are raised, as in `debug`."""
         return self.on_misuse == "raise"
+
+    def _empty_hooks(self) -> list[str]:
+        """The hooks of a batch in which it does nothing."""
+        empty = super()._empty_hooks()
+        if not self.log_to_logger and type(self).on_train_batch_end is StopwatchCallback.on_train_batch_end:
+            empty.append("on_train_batch_end")
+        return empty
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes along: the settings, where to write to, and nothing of a run."""
