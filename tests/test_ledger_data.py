@@ -12,6 +12,7 @@ from ledger_records import costs_of, first_waits, lightning, rows, stopwatch, su
 from lightning.pytorch.utilities import CombinedLoader
 from tiny_training import CostlyLoader, fit_tiny, spends, step_costing, tiny_loader, tiny_module
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from whole_suite import Suite
 
 from lightning_timing import StopwatchCallback
 from lightning_timing.phases import DATA_WAIT, SANITY_CHECK, VALIDATE
@@ -96,6 +97,29 @@ def test_a_step_that_fetches_for_itself_waits_inside_its_forward(tmp_path: Path)
     fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), loader, callbacks=[stopwatch(clock)], max_epochs=2)
 
     assert costs_of(tmp_path) == [{"forward": 15, DATA_WAIT: 20, "iteration": 35}] * 6
+
+
+def test_of_a_step_that_fetches_for_itself_the_size_is_unknown_and_the_index_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the hooks before it are given is the batch before."""
+    suite, pl = Suite(monkeypatch), lightning()
+
+    def step(self: Any, dataloader_iter: Iterator[Any]) -> torch.Tensor:
+        batch, _, _ = next(dataloader_iter)
+        loss: torch.Tensor = self.layer(batch).sum()
+        return loss
+
+    hooks = {"training_step": step, "validation_step": step}
+    loader = CostlyLoader(FakeClock(), [torch.ones(size, 2) for size in (1, 2, 3, 4)], 20)
+    options = {"callbacks": suite.callbacks, "max_epochs": 2, "val_check_interval": 2}
+    fit_tiny(pl, tmp_path, tiny_module(pl, **hooks), loader, loader, **options)
+
+    assert [(row["batch_idx"], row["samples"]) for row in rows(tmp_path)] == [(index, None) for index in range(4)] * 2
+    assert [row["batch_idx"] for row in rows(tmp_path, VALIDATE)] == [*range(4)] * 4
+    assert summary(tmp_path)["stages"]["train"]["samples"] is None
+    assert suite.tool.events[3:6] == ["+first_data_wait", "-first_data_wait", "+iteration"]
+    suite.check_over(windows=1)
 
 
 def test_ragged_batches_are_counted_by_their_real_sizes(tmp_path: Path) -> None:

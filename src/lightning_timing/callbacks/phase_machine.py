@@ -43,6 +43,8 @@ class PhaseMachine:
         self._open: list[str] = []
         self._in_iteration = False
         self._label: IterationLabel | None = None
+        self._hooks_batch_idx = 0
+        self._batches_begun: dict[str, int] = {}  # by stage, where the step fetches by itself
         self._completed = False
         self._first_fetch = True
         self._waiting_first = False
@@ -138,6 +140,7 @@ class PhaseMachine:
     def _begin_stage(self, stage: str, resumed: bool = False) -> None:
         if not resumed:
             self._first_fetch = True
+            self._batches_begun.pop(stage, None)
         if stage != self.stage:
             self.stage = stage
             self._followers.tell("begin_stage", stage)
@@ -222,13 +225,20 @@ class PhaseMachine:
         if self._is_asleep:
             return
         known = self._label
-        if known is not None and not self._completed and known.batch_idx == label.batch_idx:
+        if known is not None and not self._completed and self._hooks_batch_idx == label.batch_idx:
             return
+        self._hooks_batch_idx = label.batch_idx
         if not self._in_iteration or known is not None:
-            # The step is handed the iterator and fetches by itself: the hook is the only boundary there is.
+            # The step is handed the iterator and fetches by itself: the hook is the only boundary there is, and the
+            # batch that it was given is the one before.
             self._close_iteration(at_last=False)
+            if self._waiting_first:
+                self._followers.tell("end_first_data_wait", leaving=True)
             self._begin_iteration()
             self._first_fetch = self._waiting_first = False
+            batch_idx = self._batches_begun.get(self.stage, 0)
+            self._batches_begun[self.stage] = batch_idx + 1
+            label = label._replace(batch_idx=batch_idx, samples=None)
         self._label = label
 
     def batch_completed(self, succeeded: bool) -> None:
