@@ -77,16 +77,18 @@ def test_a_decorator_made_while_nothing_is_enabled_works_from_then_on(clock: Fak
 
 
 def test_a_span_without_a_name_is_refused_at_once_and_says_how_to_write_it() -> None:
-    remedy = r': write @span\("name"\), or with span\("name"\)'
-    with pytest.raises(TimingError, match=rf"a span takes a name, not the function .*\.<locals>\.work{remedy}"):
+    def work() -> None:
+        """Is never called."""
 
-        @span
-        def work() -> None:
-            """Is never called."""
+    async def later() -> None:
+        """Neither is this."""
 
-    for no_name in (3, "", None, [], len):
-        with pytest.raises(TimingError, match=remedy):
-            span(no_name)
+    class Work:
+        """Nor is this made."""
+
+    for without_name in (work, later, Work, len):
+        with pytest.raises(TimingError, match=rf'not .*{without_name.__name__} itself: write @span\("name"\)'):
+            span(without_name)
 
 
 def test_a_generator_function_is_refused_since_its_call_does_no_work() -> None:

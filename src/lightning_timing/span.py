@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.errors import MisuseError, TimingError
-from lightning_timing.names import shown
 from lightning_timing.nvtx_ranges import NVTX_RANGES
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -90,18 +89,17 @@ _spans: dict[str, Span] = {}
 _is_compiling = compiling_probe()
 
 
-def _check_is_name(name: object) -> None:
-    """Refuses what is a slip in the code; other names that may not be are refused where a span is entered."""
-    if not isinstance(name, str) or not name:
-        got = f"the {type(name).__name__} {name.__qualname__}" if inspect.isroutine(name) else shown(name)
-        raise TimingError(f'a span takes a name, not {got}: write @span("name"), or with span("name")')
+def _check_has_name(name: object) -> None:
+    """Refuses what `@span` is put on by itself, which it would replace by a span that never calls it."""
+    if inspect.isroutine(name) or inspect.isclass(name):
+        raise TimingError(f'a span takes a name, not {name.__qualname__} itself: write @span("name")')
 
 
 def _new_span(name: str) -> Span:
     global _is_compiling  # noqa: PLW0603  # the hot path reads a global, which is the cheapest there is
     # torch may have been imported since; its own function is much cheaper than looking for torch.
     _is_compiling = compiling_probe()
-    _check_is_name(name)
+    _check_has_name(name)
     made = Span(name)
     if len(_spans) < _MAX_SPANS_KEPT:
         _spans[name] = made
@@ -127,7 +125,8 @@ def span(name: str) -> Span:
         name: A non-empty string of at most 512 characters.
 
     Raises:
-        TimingError: It is no string, such as the function itself where `@span` was given no name, or an empty one.
+        TimingError: It is a function or a class: `@span` was written without a name. What else is no name is misuse
+            where the span is entered.
     """
     if _is_compiling():
         return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces
@@ -135,5 +134,5 @@ def span(name: str) -> Span:
         return _spans[name]
     except KeyError:
         return _new_span(name)
-    except TypeError:  # not hashable, and so no name
-        return _new_span(name)
+    except TypeError:  # not hashable, so no str: refused where it is entered, as any other bad name
+        return Span(name)
