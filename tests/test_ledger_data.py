@@ -14,7 +14,7 @@ from tiny_training import CostlyLoader, fit_tiny, spends, step_costing, tiny_loa
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from whole_suite import Suite
 
-from lightning_timing import StopwatchCallback
+from lightning_timing import StopwatchCallback, span
 from lightning_timing.phases import DATA_WAIT, SANITY_CHECK, VALIDATE
 
 if TYPE_CHECKING:
@@ -37,6 +37,30 @@ class Stream(IterableDataset[torch.Tensor]):
             self.clock.advance(self.fetch_ns)
             yield ONE
         self.clock.advance(self.fetch_ns)
+
+
+def test_what_is_measured_in_a_dataset_has_its_share_of_the_iterations_it_is_fetched_in(tmp_path: Path) -> None:
+    """The first fetch of an epoch lies outside of them."""
+    clock = FakeClock()
+    pl = lightning()
+
+    def batches() -> Iterator[torch.Tensor]:
+        for _ in range(4):
+            with span("io"):
+                clock.advance(20)
+            yield ONE
+
+    class Reading(CostlyLoader):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            return batches()
+
+    loader = Reading(clock, [ONE] * 4, 0)
+    module = tiny_module(pl, training_step=step_costing(clock, 15))
+    fit_tiny(pl, tmp_path, module, loader, callbacks=[stopwatch(clock)], max_epochs=2)
+
+    io = summary(tmp_path)["stages"]["train"]["measurements"]["io"]
+    assert (io["count"], io["total_s"]) == (8, 160e-9)
+    assert (io["share"], io["per_iteration_s"]) == (120 / 240, 120e-9 / 8)
 
 
 def test_without_a_length_every_wait_is_where_it_was_waited_for(tmp_path: Path) -> None:

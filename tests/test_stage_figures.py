@@ -89,11 +89,12 @@ def test_what_lies_between_iterations_has_no_share_in_them(tmp_path: Path) -> No
 
 
 def test_a_measurement_inside_and_outside_of_iterations(tmp_path: Path) -> None:
-    mixed = [row(0, {**phases(forward=MS), "mine": MS}, start_ns=0), outside("mine", 3 * MS, start_ns=0)]
+    """The share is of what lies inside."""
+    mixed = [row(0, {**phases(forward=2 * MS), "mine": MS}, start_ns=0), outside("mine", 3 * MS, start_ns=0)]
 
     mine = figures(tmp_path, *mixed).measurements["mine"]
 
-    assert (mine.count, mine.share) == (2, None)
+    assert (mine.count, mine.share, mine.per_iteration_s) == (2, 0.5, 0.001)
     assert mine.mean_s == pytest.approx(0.002)
 
 

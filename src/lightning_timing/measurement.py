@@ -46,7 +46,9 @@ class Measurement:
         openings: The open intervals by thread identifier, where `unusual`.
         carried: What earlier parts of the interval that is now open took, where it was paused, in nanoseconds.
         whole: The measurement that this is a part of, and that gets its samples too: `callbacks` of `callbacks/X`.
-        inside: Whether it belongs to the iterations, and so has a share of them.
+        inside: Whether it belongs to the iterations, and so may have a share of them.
+        outside_count: How many of the samples lie outside of the iterations all the same.
+        outside_ns: Their sum, in nanoseconds, of which no iteration has a share.
         distribution: The samples of all measured iterations.
         device: The device's samples, where there are any.
         device_untimed: Intervals whose device time could not be had.
@@ -65,6 +67,8 @@ class Measurement:
         "known_since_ns",
         "name",
         "openings",
+        "outside_count",
+        "outside_ns",
         "parent",
         "thread",
         "unusual",
@@ -85,9 +89,16 @@ class Measurement:
         self.carried = 0
         self.whole: Measurement | None = None
         self.inside = inside
+        self.outside_count = 0
+        self.outside_ns = 0
         self.distribution = Distribution()
         self.device: Distribution | None = None
         self.device_untimed = 0
+
+    @property
+    def inside_count(self) -> int:
+        """How many samples lie inside the iterations."""
+        return self.distribution.count - self.outside_count if self.inside else 0
 
     def take_current(self) -> list[int]:
         """Removes and returns this iteration's samples. Safe while other threads append."""
@@ -145,19 +156,20 @@ class Measurement:
         """
         d = self.distribution
         p50, p95, p99 = d.percentiles_ns(50, 95, 99) or (None, None, None)
+        inside_ns = d.total_ns - self.outside_ns if self.inside_count else None
         return MeasurementSummary(
             parent=self.parent,
             count=d.count,
             total_s=_seconds(d.total_ns) if d.count else None,
             mean_s=_seconds(d.total_ns / d.count) if d.count else None,
-            per_iteration_s=_seconds(d.total_ns / iterations) if d.count and iterations and self.inside else None,
+            per_iteration_s=None if inside_ns is None or not iterations else _seconds(inside_ns / iterations),
             std_s=_seconds(d.std_ns),
             min_s=_seconds(d.min_ns),
             max_s=_seconds(d.max_ns),
             p50_s=_seconds(p50),
             p95_s=_seconds(p95),
             p99_s=_seconds(p99),
-            share=d.total_ns / iterations_ns if d.count and iterations_ns and self.inside else None,
+            share=None if inside_ns is None or not iterations_ns else inside_ns / iterations_ns,
             device=self._device_summary(),
         )
 

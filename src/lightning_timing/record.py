@@ -161,14 +161,15 @@ class MeasurementSummary:
         count: Intervals measured.
         total_s: Sum of the intervals.
         mean_s: Mean per interval.
-        per_iteration_s: Sum divided by the stage's measured iterations; None for what lies outside them.
+        per_iteration_s: Sum of the intervals inside the stage's measured iterations, divided by the number of those
+            iterations; None where all lie outside.
         std_s: Sample standard deviation of the intervals; None for fewer than two.
         min_s: Shortest interval.
         max_s: Longest interval.
         p50_s: Median interval. Percentiles are exact up to 1,024 intervals, and within 0.4 % beyond.
         p95_s: 95th percentile.
         p99_s: 99th percentile.
-        share: Sum divided by the time of the stage's measured iterations; None for what lies outside them.
+        share: The same sum divided by the time of those iterations; None where all lie outside.
         device: Device time, or None where it was not measured.
     """
 

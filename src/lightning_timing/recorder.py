@@ -372,7 +372,7 @@ class Recorder:
         """How many intervals were measured inside them."""
         self.work_off()
         stages = self._stages.values()
-        return sum(m.distribution.count for stage in stages for m in stage.all_measurements() if m.inside)
+        return sum(m.inside_count for stage in stages for m in stage.all_measurements())
 
     def problems(self) -> list[str]:
         """Why a part went off or has no figures, if any did."""

@@ -33,9 +33,10 @@ def stage_figures(series: StageSeries, warmup_iterations: int) -> StageSummary:
         inside_ns = _known(series.ns[name]) if name in series.ns else _NOTHING
         device_ns = _known(series.device_ns[name]) if name in series.device_ns else _NOTHING
         measurements[name] = _figures(
-            np.concatenate((inside_ns, series.outside.get(name, _NOTHING))),
+            inside_ns,
+            series.outside.get(name, _NOTHING),
             parent_of(name, series),
-            None if name in series.outside else (iterations, iterations_ns),
+            (iterations, iterations_ns),
             _device_figures(device_ns, len(inside_ns)),
         )
     known_samples = series.samples[~np.isnan(series.samples)]
@@ -63,32 +64,38 @@ def parent_of(name: str, series: StageSeries) -> str | None:
 
 
 def _figures(
-    ns: FloatArray, parent: str | None, whole: tuple[int, float] | None, device: DeviceSummary | None
+    inside_ns: FloatArray,
+    outside_ns: FloatArray,
+    parent: str | None,
+    whole: tuple[int, float],
+    device: DeviceSummary | None,
 ) -> MeasurementSummary:
     """The figures of one measurement.
 
     Args:
-        ns: Its intervals, at least one.
+        inside_ns: Its intervals in iterations.
+        outside_ns: Those outside of them; there is one of either at least.
         parent: The enclosing measurement.
-        whole: The iterations and their time, in nanoseconds; None for what lies outside of them.
+        whole: The iterations and their time, in nanoseconds.
         device: Its device time.
     """
-    total_ns = float(ns.sum())
-    iterations, iterations_ns = whole or (0, 0.0)
+    ns = np.concatenate((inside_ns, outside_ns))
+    total_ns, in_iterations_ns = float(ns.sum()), float(inside_ns.sum())
+    iterations, iterations_ns = whole if len(inside_ns) else (0, 0.0)
     p50, p95, p99 = (float(value) / NS_IN_S for value in np.percentile(ns, (50, 95, 99)))
     return MeasurementSummary(
         parent=parent,
         count=len(ns),
         total_s=total_ns / NS_IN_S,
         mean_s=total_ns / NS_IN_S / len(ns),
-        per_iteration_s=total_ns / NS_IN_S / iterations if iterations else None,
+        per_iteration_s=in_iterations_ns / NS_IN_S / iterations if iterations else None,
         std_s=float(ns.std(ddof=1)) / NS_IN_S if len(ns) > 1 else None,
         min_s=float(ns.min()) / NS_IN_S,
         max_s=float(ns.max()) / NS_IN_S,
         p50_s=p50,
         p95_s=p95,
         p99_s=p99,
-        share=total_ns / iterations_ns if iterations_ns else None,
+        share=in_iterations_ns / iterations_ns if iterations_ns else None,
         device=device,
     )
 

@@ -176,9 +176,7 @@ class StageRecord:
             for measurement in taken:
                 measurement.take_current()
             return []
-        for measurement in taken:
-            measurement.inside = False
-        return [(measurement, _count(measurement)) for measurement in taken]
+        return [(measurement, _count_outside(measurement)) for measurement in taken]
 
     def take_device_times(
         self, samples_ns: Mapping[str, list[int]], untimed: Mapping[str, int], ahead_ns: int | None
@@ -235,8 +233,10 @@ def _add(ns_by_name: dict[str, int], measurement: Measurement, ns: int) -> None:
         _add(ns_by_name, measurement.whole, ns)
 
 
-def _count(measurement: Measurement) -> list[int]:
+def _count_outside(measurement: Measurement) -> list[int]:
     taken = measurement.take_current()
+    measurement.outside_count += len(taken)
+    measurement.outside_ns += sum(taken)
     measurement.distribution.pending.extend(taken)
     measurement.distribution.fold_if_full()
     return taken
