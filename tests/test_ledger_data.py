@@ -285,6 +285,16 @@ def test_a_stream_of_one_batch_is_waited_for_before_training_starts(tmp_path: Pa
     assert first_waits(tmp_path) == [40, 40]  # the batch, and that there is no other
 
 
+def test_a_training_batch_that_is_none_is_no_iteration(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    loader = CostlyLoader(clock, [None, ONE, None, ONE], 20)
+    fit_tiny(pl, tmp_path, tiny_module(pl), loader, callbacks=[stopwatch(clock)])
+
+    assert first_waits(tmp_path) == [20]
+    assert costs_of(tmp_path) == [{DATA_WAIT: 20, "iteration": 20}] * 2
+
+
 def test_a_slow_transfer_is_a_phase_and_not_lost(tmp_path: Path) -> None:
     clock = FakeClock()
     pl = lightning()
