@@ -137,7 +137,7 @@ def endless() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "loader", [None, Hostile(), [Hostile()], [], {}, endless(), range(3), 7, iter([1]), DataLoader, object()], ids=repr
+    "loader", [None, Hostile(), [Hostile()], [], {}, endless(), range(3), 7, iter([1]), DataLoader, object()]
 )
 def test_what_does_not_tell_is_left_alone(loader: Any) -> None:
     assert loaders_of(loader) is None
