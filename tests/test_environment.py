@@ -136,9 +136,23 @@ def endless() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    "loader", [None, Hostile(), [Hostile()], [], {}, endless(), range(3), 7, iter([1]), DataLoader, object()]
-)
+# With names of their own, since pytest would ask some of these for theirs.
+ODD_LOADERS: dict[str, Any] = {
+    "none": None,
+    "hostile": Hostile(),
+    "a list of a hostile one": [Hostile()],
+    "an empty list": [],
+    "an empty mapping": {},
+    "a list of itself": endless(),
+    "a range": range(3),
+    "a number": 7,
+    "an iterator": iter([1]),
+    "a class": DataLoader,
+    "an object": object(),
+}
+
+
+@pytest.mark.parametrize("loader", ODD_LOADERS.values(), ids=ODD_LOADERS.keys())
 def test_what_does_not_tell_is_left_alone(loader: Any) -> None:
     assert loaders_of(loader) is None
 

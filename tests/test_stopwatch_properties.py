@@ -110,8 +110,10 @@ class ModelStage:
             measurement.current = []
 
 
-def check_counted(found: MeasurementSummary, counted: list[int], iterations_ns: list[int] | None) -> None:
-    """A measurement's figures are those of its samples; `iterations_ns` is None for what lies outside of iterations."""
+def check_counted(
+    found: MeasurementSummary, counted: list[int], iterations_ns: list[int], outside: list[int] | None = None
+) -> None:
+    """A measurement's figures are those of its samples, of which `outside` have no share in the iterations."""
     assert found.count == len(counted)
     if not counted:
         assert (found.total_s, found.mean_s, found.min_s, found.max_s, found.share) == (None,) * 5
@@ -120,8 +122,10 @@ def check_counted(found: MeasurementSummary, counted: list[int], iterations_ns: 
     assert found.total_s == total / 1e9
     assert found.mean_s == total / len(counted) / 1e9
     assert (found.min_s, found.max_s) == (min(counted) / 1e9, max(counted) / 1e9)
-    assert found.per_iteration_s == (total / len(iterations_ns) / 1e9 if iterations_ns else None)
-    assert found.share == (total / sum(iterations_ns) if iterations_ns and sum(iterations_ns) else None)
+    inside = sum(counted) - sum(outside or ())
+    has_share = iterations_ns and len(counted) > len(outside or ())
+    assert found.per_iteration_s == (inside / len(iterations_ns) / 1e9 if has_share else None)
+    assert found.share == (inside / sum(iterations_ns) if has_share and sum(iterations_ns) else None)
 
 
 class OnThreads:
@@ -318,13 +322,13 @@ class ModelLoopStage(ModelStage):
 
     phases: dict[str, list[int]] = field(default_factory=dict)
     between: dict[str, list[int]] = field(default_factory=dict)
-    outside: set[str] = field(default_factory=set)
+    outside: dict[str, list[int]] = field(default_factory=dict)
 
     def take_outside(self) -> None:
         """What the user measured since the last iteration lies outside of them; in warm-up it does not count."""
         for name, measurement in self.measurements.items():
             if measurement.current and not self.warmup_left:
-                self.outside.add(name)
+                self.outside.setdefault(name, []).extend(measurement.current)
                 measurement.counted += measurement.current
         self.drop()
 
@@ -512,8 +516,8 @@ class RecorderMachine(RuleBasedStateMachine):
             for phase, samples in model.phases.items():
                 check_counted(stage.measurements[phase], samples, model.iterations_ns)
             for users, measurement in model.measurements.items():
-                inside = None if users in model.outside else model.iterations_ns
-                check_counted(stage.measurements[users], measurement.counted, inside)
+                outside = model.outside.get(users)
+                check_counted(stage.measurements[users], measurement.counted, model.iterations_ns, outside)
 
     def teardown(self) -> None:
         if self.iteration is not None:
@@ -528,7 +532,7 @@ class RecorderMachine(RuleBasedStateMachine):
             between = {phase: each for phase, each in stage.measurements.items() if phase.startswith("between_")}
             assert set(between) == set(self.stages[name].between)
             for phase, samples in self.stages[name].between.items():
-                check_counted(between[phase], samples, None)
+                check_counted(between[phase], samples, self.stages[name].iterations_ns, samples)
         check_open(self.recorder, self.stage)
         self.threads.close()
         STOPWATCH.reset()

@@ -52,5 +52,5 @@ def _escaped(char: str) -> str:
 
 
 def _digits(value: float) -> str:
-    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+    decimals = 2 if round(abs(value), 2) < 10 else 1 if round(abs(value), 1) < 1000 else 0
     return f"{value:,.{decimals}f}"
