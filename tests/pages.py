@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from records import MS, end, header, outside, phases, rows, summary_of, write_lines, write_summary
 
-from lightning_timing.record import CpuUsage
+from lightning_timing.figures import CpuUsage
 from lightning_timing.reporting.html import render_html
 from lightning_timing.run_report import read_report
 

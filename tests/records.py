@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from lightning_timing.figures import MeasurementSummary, StageSummary
 from lightning_timing.phases import CALLBACKS, ITERATION, OTHER, PHASES
 from lightning_timing.record import (
     SCHEMA_VERSION,
     IterationRow,
     Line,
-    MeasurementSummary,
     OutsideRow,
     RunSummary,
     SegmentEnd,
     SegmentHeader,
     SegmentSummary,
-    StageSummary,
 )
 from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
 

@@ -19,7 +19,7 @@ from lightning_timing.stage_record import StageRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lightning_timing.record import StageSummary
+    from lightning_timing.figures import StageSummary
 
 PATIENCE_S = 60
 

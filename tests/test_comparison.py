@@ -21,8 +21,8 @@ from lightning_timing.comparison import (
 )
 from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
+from lightning_timing.figures import MeasurementSummary
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
-from lightning_timing.record import MeasurementSummary
 from lightning_timing.run_times import Measured, read_times
 
 if TYPE_CHECKING:

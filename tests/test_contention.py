@@ -13,7 +13,7 @@ from tiny_training import fit_tiny, tiny_loader, tiny_module
 
 from lightning_timing.cli.main import main
 from lightning_timing.contention import OTHERS_SHARE, contention_note, share_of_others
-from lightning_timing.record import CpuUsage
+from lightning_timing.figures import CpuUsage
 
 if TYPE_CHECKING:
     from pathlib import Path

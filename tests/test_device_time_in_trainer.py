@@ -13,7 +13,7 @@ from simulated_device import SimulatedClock, SimulatedDevice
 from torch import Tensor, nn
 
 from lightning_timing import Stopwatch, StopwatchCallback, span
-from lightning_timing.record import MeasurementSummary
+from lightning_timing.figures import MeasurementSummary
 
 FORWARD_MS = 50.0
 BACKWARD_MS = 20.0

@@ -13,9 +13,10 @@ import pytest
 from pages import HOSTILE_NAMES, Page, page_of, write_run
 from records import MS, header, outside, phases, rows, summary_of, write_lines, write_summary
 
+from lightning_timing.figures import DeviceSummary, StageSummary
 from lightning_timing.phases import PHASES
 from lightning_timing.range_attributes import PHASE_COLORS
-from lightning_timing.record import DeviceSummary, StageSummary, TimingOverhead
+from lightning_timing.record import TimingOverhead
 from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.palette import OTHER_COLOR, phase_color
 from lightning_timing.reporting.units import printable

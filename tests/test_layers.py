@@ -36,7 +36,7 @@ class Layer(NamedTuple):
 
 
 LAYERS = {
-    "words": Layer({"errors", "clocks", "phases", "record"}, set(), HEAVY, set()),
+    "words": Layer({"errors", "clocks", "phases", "figures", "record"}, set(), HEAVY, set()),
     "reporting": Layer({"reporting"}, {"words", "core"}, {"torch", *LIGHTNING}, set()),
     "callbacks": Layer({"callbacks"}, {"words", "core", "reporting"}, {"plotly"}, set()),
     "command line": Layer({"cli"}, {"words", "core", "reporting"}, HEAVY, set()),

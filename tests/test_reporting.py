@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
 
+from lightning_timing.figures import CpuUsage, Figures, StageSummary
 from lightning_timing.live_report import live_report
 from lightning_timing.phases import BETWEEN_ITERATIONS, CALLBACKS, FIRST_DATA_WAIT, FORWARD, ITERATION
-from lightning_timing.record import CpuUsage, Figures, StageSummary, TimingOverhead
+from lightning_timing.record import TimingOverhead
 from lightning_timing.reporting.blocks import Column, Heading, Lines, Table
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.summary import summary_blocks

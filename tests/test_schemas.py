@@ -11,8 +11,8 @@ import pytest
 from records import MS, end, header, outside, phases, row, rows, summary_of
 
 from lightning_timing import schemas
+from lightning_timing.figures import CpuUsage
 from lightning_timing.phases import FORWARD
-from lightning_timing.record import CpuUsage
 from lightning_timing.record_writer import RecordWriter, write_summary
 
 if TYPE_CHECKING:

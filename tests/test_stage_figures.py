@@ -22,7 +22,8 @@ from lightning_timing.stage_figures import stage_figures
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lightning_timing.record import Line, StageSummary
+    from lightning_timing.figures import StageSummary
+    from lightning_timing.record import Line
 
 ROWS = rows(
     [

@@ -14,9 +14,9 @@ from known_cost import FakeClock
 
 from lightning_timing import MisuseError, Stopwatch, TimingError
 from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.figures import Figures, MeasurementSummary
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
 from lightning_timing.parts import Part
-from lightning_timing.record import Figures, MeasurementSummary
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import RecorderSettings
 

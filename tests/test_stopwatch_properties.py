@@ -22,7 +22,7 @@ from lightning_timing.stopwatch import STOPWATCH
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lightning_timing.record import MeasurementSummary, StageSummary
+    from lightning_timing.figures import MeasurementSummary, StageSummary
 
 NAMES = ("a", "b", "c")
 THREADS = 3

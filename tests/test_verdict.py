@@ -9,6 +9,7 @@ import pytest
 from figures import device, measurement, not_measured, stage
 
 from lightning_timing import verdict
+from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
 from lightning_timing.phases import (
     BACKWARD,
     BETWEEN_ITERATIONS,
@@ -18,7 +19,6 @@ from lightning_timing.phases import (
     FORWARD,
     ITERATION,
 )
-from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary
 from lightning_timing.verdict import HEAVY_SHARES, MIN_ITERATIONS, judge, judge_stage, why_no_verdict
 
 

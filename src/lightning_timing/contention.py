@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lightning_timing.record import CpuUsage
+    from lightning_timing.figures import CpuUsage
 
 OTHERS_SHARE: Final = 0.25
 """From this share of the machine on, what others use is said."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lightning_timing.clocks import Clock
 from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.figures import CpuUsage
 from lightning_timing.phases import ITERATION, TRAIN
-from lightning_timing.record import CpuUsage
 
 
 class CpuChoice:

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from lightning_timing.allowed_cpus import allowed_cpus
 from lightning_timing.clocks import NS_IN_S, Clock, monotonic_ns
 from lightning_timing.cpu_readings import CpuReading, PsutilReader
-from lightning_timing.record import CpuUsage
+from lightning_timing.figures import CpuUsage
 
 SAMPLE_INTERVAL_S: Final = 1.0
 _COST_LIMIT: Final = 100
@@ -92,7 +91,7 @@ class CpuUsageMeter:
         clock: Clock = monotonic_ns,
         process_clock: Clock = time.process_time_ns,
         reader: Callable[[], CpuReading] | None = None,
-        allowed: Callable[[], float] = allowed_cpus,
+        allowed: Callable[[], float] | None = None,
     ) -> None:
         self.measurement = measurement
         self._clock = clock
@@ -164,7 +163,7 @@ class CpuUsageMeter:
     def sample(self) -> None:
         """Takes one reading now. The sampler's work: it walks /proc, so keep it off the training thread."""
         if self._allowed_cpus is None:
-            self._allowed_cpus = self._allowed()
+            self._allowed_cpus = (self._allowed or _allowed_cpus)()
         now = self._clock()
         measured_ns, _, open_since_ns, _ = self._progress
         if open_since_ns is not None:
@@ -201,3 +200,10 @@ class CpuUsageMeter:
             self.sample()
         except Exception as error:  # noqa: BLE001  # there is nobody on this thread to catch it; `reason` tells of it
             self._reason = self._reason or f"CPU usage cannot be sampled: {error!r}"
+
+
+def _allowed_cpus() -> float:
+    # Only here, as the paths that it needs take a tenth of `import lightning_timing`.
+    from lightning_timing.allowed_cpus import allowed_cpus
+
+    return allowed_cpus()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from importlib import import_module
 from threading import get_ident, main_thread
@@ -11,14 +10,13 @@ from typing import Any, Final
 
 _Handler = Callable[[int, FrameType | None], object]
 
-_SIGINT: Final = int(signal.SIGINT)
-
-try:  # what `signal` makes its own two of; until Python 3.12 those spend microseconds on looking for an enum
-    _module = import_module("_signal")
+try:  # what `signal` wraps: there, setting a handler spends microseconds on looking for an enum until Python 3.12
+    _signal: Any = import_module("_signal")
 except ImportError:
-    _module = signal
-_handler_of: Final[Callable[[int], Any]] = _module.getsignal
-_set_handler: Final[Callable[[int, Any], Any]] = _module.signal
+    _signal = import_module("signal")
+_handler_of: Final[Callable[[int], Any]] = _signal.getsignal
+_set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
+_SIGINT: Final = int(_signal.SIGINT)
 
 _OVER: Final = ()
 
@@ -28,7 +26,7 @@ def raised_by_handler(error: BaseException) -> bool:
 
     Such as a deadline set with `signal.alarm`: whoever set the handler waits for it.
     """
-    handlers = {_code_of(handler) for handler in map(_handler_of, signal.valid_signals()) if callable(handler)}
+    handlers = {_code_of(handler) for handler in map(_handler_of, _signal.valid_signals()) if callable(handler)}
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code in handlers:

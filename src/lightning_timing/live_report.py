@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from lightning_timing.figures import Figures
 from lightning_timing.parts import warn_once
-from lightning_timing.record import Figures
 
 
 def live_report(figures: Figures) -> str:

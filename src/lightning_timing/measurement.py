@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.device_timer import Mark
 from lightning_timing.distribution import Distribution
-from lightning_timing.record import DeviceSummary, MeasurementSummary
+from lightning_timing.figures import DeviceSummary, MeasurementSummary
 
 
 @dataclass(slots=True)

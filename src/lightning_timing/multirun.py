@@ -14,7 +14,7 @@ from lightning_timing.run_report import RunReport, read_report
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lightning_timing.record import StageSummary
+    from lightning_timing.figures import StageSummary
 
 _HYDRA_FOLDER: Final = ".hydra"
 _MAX_OVERRIDES_BYTES: Final = 2**20

@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lightning_timing.versions import version_of
 
@@ -23,8 +22,7 @@ LAST_REFUSING_NSYS: Final = "2023.4.4"
 """The last Nsight Systems that is known to refuse what `nvtx` asks for."""
 
 
-@dataclass(frozen=True)
-class RangeSink:
+class RangeSink(NamedTuple):
     """How ranges are written here. Every function but `prepare` is called on the hot path.
 
     Attributes:
@@ -44,8 +42,7 @@ class RangeSink:
     set_payload: Callable[[Any, int], None] | None
 
 
-@dataclass(frozen=True)
-class NvtxStatus:
+class NvtxStatus(NamedTuple):
     """What was found when the domain was opened.
 
     Attributes:

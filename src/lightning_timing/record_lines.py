@@ -11,14 +11,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from lightning_timing.errors import BadInputError
-from lightning_timing.record import (
-    SCHEMA_VERSION,
-    IterationRow,
-    Line,
-    OutsideRow,
-    SegmentEnd,
-    SegmentHeader,
-)
+from lightning_timing.record import SCHEMA_VERSION, IterationRow, Line, OutsideRow, SegmentEnd, SegmentHeader
 
 MAX_LINE_BYTES: Final = 16 * 2**20
 """A longer line is refused before it is read whole: a row of 10,000 measurements takes well below 1 MiB."""

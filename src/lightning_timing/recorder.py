@@ -13,6 +13,7 @@ from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.device_timer import DeviceTimer
+from lightning_timing.figures import Figures
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import UserSamples, take_samples
 from lightning_timing.misuse import Misuse
@@ -21,7 +22,6 @@ from lightning_timing.one_time import OneTimeMeasurements
 from lightning_timing.outside import Outside
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
-from lightning_timing.record import Figures
 from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.user_measurements import UserMeasurements

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lightning_timing.record import CpuUsage, RunSummary, SegmentHeader, StageSummary, TimingOverhead
+    from lightning_timing.figures import CpuUsage, StageSummary
+    from lightning_timing.record import RunSummary, SegmentHeader, TimingOverhead
 
 Source = Literal["summary.json", "rows"]
 

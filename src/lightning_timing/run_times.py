@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lightning_timing.record import StageSummary
+    from lightning_timing.figures import StageSummary
     from lightning_timing.record_rank import RankRecord
     from lightning_timing.record_series import FloatArray, StageSeries
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lightning_timing.clocks import NS_IN_S
+from lightning_timing.figures import DeviceSummary, MeasurementSummary, StageSummary
 from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, PHASES, whole_of
-from lightning_timing.record import DeviceSummary, MeasurementSummary, StageSummary
 
 if TYPE_CHECKING:
     from lightning_timing.record_series import FloatArray, StageSeries

@@ -7,10 +7,10 @@ from operator import add
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.distribution import Distribution
+from lightning_timing.figures import StageSummary
 from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, OTHER, place_in_loop, whole_of
-from lightning_timing.record import StageSummary
 from lightning_timing.recording import IterationLabel
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, Literal
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
+from lightning_timing.figures import Figures
 from lightning_timing.parts import Part
-from lightning_timing.record import Figures
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import RecorderSettings
 from lightning_timing.validation import check_whole_number

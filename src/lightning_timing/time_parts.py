@@ -9,7 +9,7 @@ from lightning_timing.phases import BETWEEN_ITERATIONS, FIRST_DATA_WAIT, ITERATI
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lightning_timing.record import MeasurementSummary, StageSummary
+    from lightning_timing.figures import MeasurementSummary, StageSummary
 
 _OUTSIDE: Final = {FIRST_DATA_WAIT: FIRST_DATA_WAIT} | {f"{BETWEEN_ITERATIONS}/{phase}": phase for phase in PHASES}
 """What lies outside of the iterations and in nothing else that does, with what it is."""

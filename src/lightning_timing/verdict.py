@@ -44,7 +44,7 @@ from lightning_timing.time_parts import time_parts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary
+    from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
 
 MIN_ITERATIONS: Final = 10
 HOST_AHEAD: Final = 0.05

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from lightning_timing.callbacks.environment import conditions, environment, loaders
 from lightning_timing.clocks import Clock, pair_clocks
+from lightning_timing.figures import Figures
 from lightning_timing.parts import Part
 from lightning_timing.record import (
     SCHEMA_VERSION,
-    Figures,
     OutsideRow,
     RunSummary,
     SegmentHeader,

@@ -22,7 +22,7 @@ from lightning_timing.reporting.series_view import course, spread_names, spreads
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lightning_timing.record import StageSummary
+    from lightning_timing.figures import StageSummary
     from lightning_timing.record_series import StageSeries
     from lightning_timing.run_report import RunReport
 

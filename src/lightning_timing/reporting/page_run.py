@@ -15,7 +15,7 @@ from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable
 from lightning_timing.verdict import SEE_PAGE, why_no_verdict
 
 if TYPE_CHECKING:
-    from lightning_timing.record import CpuUsage, StageSummary
+    from lightning_timing.figures import CpuUsage, StageSummary
     from lightning_timing.run_report import RunReport
 
 _FIRST_FACTS: Final = ("device_name", "device", "processor", "torch", "lightning", "pytorch-lightning")

@@ -25,8 +25,8 @@ from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
 
 if TYPE_CHECKING:
+    from lightning_timing.figures import MeasurementSummary, StageSummary
     from lightning_timing.rank_comparison import RankComparison
-    from lightning_timing.record import MeasurementSummary, StageSummary
     from lightning_timing.record_series import StageSeries
 
 MAX_OTHERS_IN_TREE: Final = 300

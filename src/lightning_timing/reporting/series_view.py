@@ -14,7 +14,7 @@ from lightning_timing.reporting.tree import TreeNode, tree
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lightning_timing.record import MeasurementSummary
+    from lightning_timing.figures import MeasurementSummary
     from lightning_timing.record_series import FloatArray, IntArray, StageSeries
 
 MAX_GROUPS: Final = 400

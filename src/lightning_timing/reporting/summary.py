@@ -14,7 +14,8 @@ from lightning_timing.verdict import why_no_verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lightning_timing.record import CpuUsage, MeasurementSummary, StageSummary, TimingOverhead
+    from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
+    from lightning_timing.record import TimingOverhead
     from lightning_timing.verdict import Verdict
 
 HOST_TIME_NOTE: Final = (

@@ -1,0 +1,126 @@
+"""What a run's measurements come to, as frozen dataclasses. They are written to `summary.json` as they are.
+
+Apart from `record`, since dataclasses take their time to be made: `import lightning_timing` needs no others.
+What is not known is None, never 0 or NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """Device time of a measurement.
+
+    Attributes:
+        count: Intervals with a known device time.
+        untimed: Intervals whose device time could not be had (a graph was being captured, the events were dropped).
+        total_s: Sum, in seconds.
+        mean_s: Mean per timed interval, in seconds.
+        p50_s: Median, in seconds.
+        p95_s: 95th percentile, in seconds.
+    """
+
+    count: int
+    untimed: int
+    total_s: float | None
+    mean_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+
+
+@dataclass(frozen=True)
+class MeasurementSummary:
+    """The figures of one measurement in one stage. Host time, in seconds, over the intervals after warm-up.
+
+    Attributes:
+        parent: The enclosing measurement, or None.
+        count: Intervals measured.
+        total_s: Sum of the intervals.
+        mean_s: Mean per interval.
+        per_iteration_s: Sum of the intervals inside the stage's measured iterations, divided by the number of those
+            iterations; None where all lie outside.
+        std_s: Sample standard deviation of the intervals; None for fewer than two.
+        min_s: Shortest interval.
+        max_s: Longest interval.
+        p50_s: Median interval. Percentiles are exact up to 1,024 intervals, and within 0.4 % beyond.
+        p95_s: 95th percentile.
+        p99_s: 99th percentile.
+        share: The same sum divided by the time of those iterations; None where all lie outside.
+        device: Device time, or None where it was not measured.
+    """
+
+    parent: str | None
+    count: int
+    total_s: float | None
+    mean_s: float | None
+    per_iteration_s: float | None
+    std_s: float | None
+    min_s: float | None
+    max_s: float | None
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    share: float | None
+    device: DeviceSummary | None = None
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """The figures of one stage.
+
+    Attributes:
+        iterations: Iterations measured, warm-up left out.
+        warmup_iterations: Iterations that were not counted.
+        measurements: The figures by name. One seen only in warm-up has `count` 0 and nulls.
+        samples: Samples in the measured iterations; None where batch sizes cannot be told.
+        skipped_batches: Batches for which the training step returned None.
+        host_ahead_s: Median, over the iterations, of how far the host was ahead of the device at their end, in
+            seconds: above zero the device sets the pace. None where the device was not timed.
+    """
+
+    iterations: int
+    warmup_iterations: int
+    measurements: Mapping[str, MeasurementSummary]
+    samples: int | None = None
+    skipped_batches: int = 0
+    host_ahead_s: float | None = None
+
+
+@dataclass(frozen=True)
+class CpuUsage:
+    """CPU usage of one measurement, in percent of one core: 100 is one core.
+
+    Attributes:
+        measurement: The measurement.
+        process_tree_percent: This process and its children (DataLoader workers).
+        machine_percent: The whole machine, in percent of all of its cores (0 to 100).
+        share_of_allowed: The process tree's use as a share (0 to 1) of the cores that this process may use (affinity,
+            cgroup quota).
+    """
+
+    measurement: str
+    process_tree_percent: float | None
+    machine_percent: float | None
+    share_of_allowed: float | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a Stopwatch has measured so far.
+
+    Attributes:
+        stages: The figures of each stage that has any.
+        one_time: One-time measurements in seconds; None for one that is still running.
+        cpu_usage: CPU usage of the chosen measurement, or None where none was chosen.
+        rank: Global rank of the process.
+        world_size: Number of processes, each of which has figures of its own.
+    """
+
+    stages: Mapping[str, StageSummary]
+    one_time: Mapping[str, float | None]
+    cpu_usage: CpuUsage | None
+    rank: int = 0
+    world_size: int = 1
