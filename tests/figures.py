@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lightning_timing.figures import DeviceSummary, MeasurementSummary, StageSummary
 from lightning_timing.phases import ITERATION, OTHER, PHASES
-from lightning_timing.record import DeviceSummary, MeasurementSummary, StageSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

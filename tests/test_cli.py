@@ -157,8 +157,11 @@ def test_a_reader_that_went_away_in_the_middle(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_under_the_output(tmp_path: Path) -> None:
-    run_dir = write_lines(tmp_path, ALL_OF_IT)
+@pytest.mark.parametrize("measurements", [1, 10, 100])
+def test_a_full_disk_under_the_output(tmp_path: Path, measurements: int) -> None:
+    """Whether it is noticed while a report is printed, or only when what waits in the buffers is."""
+    of_mine = {f"my own {n}": MS for n in range(measurements)}
+    run_dir = write_lines(tmp_path, [header(), *rows([{**phases(forward=MS), **of_mine}] * 20), end()])
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-c", MAIN, "report", str(run_dir)],

@@ -120,7 +120,7 @@ HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
 
 SEE_PAGE: Final = "(report RUN --html FILE)"
 """Where the slowest iterations are listed; part of an advice."""
-_UNDER_NSYS: Final = "under nsys with the profiling preset (timing=profiling, without Hydra LIGHTNING_TIMING=profiling)"
+_UNDER_NSYS: Final = "under nsys with LIGHTNING_TIMING=profiling (in a Hydra app: timing=profiling)"
 
 _CPU_SATURATED_ADVICE: Final = (
     "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "

@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE  # what a shell reports for any program whose reader went away
     except (TimingError, OSError) as error:
         print(f"lightning-timing: {printable(str(error), _MAX_ERROR_LENGTH)}", file=sys.stderr)
+        _flush_or_abandon_stdout()
         return EXIT_BAD_INPUT
 
 
@@ -86,6 +87,14 @@ class _ShowVersion(argparse.Action):
 
         print(f"{parser.prog} {version('lightning-timing')}")
         parser.exit()
+
+
+def _flush_or_abandon_stdout() -> None:
+    """Writes what was printed before an error, if that was not what could not be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _abandon_stdout()
 
 
 def _abandon_stdout() -> None:
