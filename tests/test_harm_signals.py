@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import signal
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ledger_records import lightning
 from tiny_training import fit_tiny, tiny_loader, tiny_module
-from whole_suite import our_warnings
+from whole_suite import FakeRuntime, our_warnings
 
-from lightning_timing import Stopwatch, StopwatchCallback
+from lightning_timing import CUDAProfilerCallback, Stopwatch, StopwatchCallback
 from lightning_timing.alike_iterations import AlikeIterations
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.run_files import RunFiles
-from lightning_timing.interrupts import raised_by_handler
+from lightning_timing.interrupts import InterruptGuard, raised_by_handler
 from lightning_timing.ledger import Ledger
 from lightning_timing.parts import Part
 from lightning_timing.recorder import Recorder
@@ -96,7 +98,15 @@ def test_and_a_plain_loop() -> None:
         stopwatch.reset()
 
 
-@pytest.mark.parametrize("handler", [give_up, Deadline(), Deadline().method])
+def give_up_once(signum: int, frame: object) -> None:
+    signal.signal(signum, signal.SIG_DFL)
+    raise DeadlineError
+
+
+HANDLERS = [give_up, give_up_once, Deadline(), Deadline().method, partial(give_up, "given before")]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
 def test_it_is_known_by_the_handler_whatever_kind_of_callable_that_is(handler: Callable[..., None]) -> None:
     signal.signal(signal.SIGALRM, handler)
     with pytest.raises(DeadlineError) as raised, Part("a part", strict=False):
@@ -109,3 +119,22 @@ def test_what_is_raised_otherwise_is_a_failure_as_before() -> None:
     with pytest.warns(UserWarning, match="a part is off"), part:
         raise DeadlineError
     assert part.is_off
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_handler_is_left_after_a_run_that_is_followed_at_once(fails: bool, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    ours = [StopwatchCallback(), CUDAProfilerCallback(start_step=10**6, runtime=FakeRuntime())]
+    during: list[Any] = []
+
+    def look(*args: Any) -> None:
+        during.append(signal.getsignal(signal.SIGINT))
+        if fails and args[-1]:
+            raise ZeroDivisionError
+
+    module = tiny_module(lightning(), on_train_batch_end=look)
+    with our_warnings(), pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        fit_tiny(lightning(), tmp_path, module, tiny_loader(3), callbacks=ours)
+
+    assert isinstance(during[-1], InterruptGuard)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -277,3 +277,11 @@ def test_on_another_thread_a_guard_does_nothing(guard: InterruptGuard) -> None:
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_guard_that_is_closed_within_an_undisturbed_context_is_gone_with_that() -> None:
+    guard = InterruptGuard()
+    within(guard)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(guard.close, ctrl_c)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -79,4 +81,81 @@ def test_a_failure_of_ours_ends_no_step() -> None:
 
     with pytest.warns(UserWarning, match="the test is off"):
         assert optimizer.step(lambda: 1) == (1, 1)
+    watch.close()
+
+
+class OfAModel(torch.optim.SGD):
+    """Its step takes what is callable, and no closure."""
+
+    def step(self, model: Any = None) -> Any:  # type: ignore[override]  # as users do
+        return None if model is None else list(model.parameters())
+
+
+class CountedClosure:
+    """A closure with attributes of its own."""
+
+    n = 3
+
+    def __call__(self) -> int:
+        return self.n
+
+
+class ReadsItsClosure(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        return None if closure is None else (closure.n, closure())
+
+
+def test_what_is_no_closure_is_handed_on_as_it_is() -> None:
+    optimizer, heard = OfAModel([torch.nn.Parameter(torch.ones(1))], lr=0.1), list[str]()
+    watch = watched(optimizer, heard)
+
+    assert len(optimizer.step(torch.nn.Linear(1, 1))) == 2
+    assert heard == ["step"]
+    watch.close()
+
+
+@pytest.mark.parametrize("as_keyword", [True, False])
+def test_a_closure_keeps_its_attributes(as_keyword: bool) -> None:
+    optimizer, heard = ReadsItsClosure([torch.nn.Parameter(torch.ones(1))], lr=0.1), list[str]()
+    watch = watched(optimizer, heard)
+
+    closure = CountedClosure()
+    assert (optimizer.step(closure=closure) if as_keyword else optimizer.step(closure)) == (3, 3)
+    assert heard == ["step", "closure"]
+    watch.close()
+
+
+class HandsOn:
+    """Steps by itself, and hands every attribute that it has not on to another optimizer, as DeepSpeed's does."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.optimizer, name)
+
+    def step(self, closure: Any = None) -> Any:
+        return closure and closure()
+
+
+def test_one_that_hands_its_attributes_on_and_steps_by_itself_is_left_alone() -> None:
+    inner, heard = twice(), list[str]()
+
+    assert not watched(HandsOn(inner), heard).hears_all
+    inner.step()
+    assert heard == []
+
+
+class KeepsAllOfItself(torch.optim.SGD):
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])  # noqa: S301  # its own
+def test_a_copy_made_meanwhile_tells_nothing(copied: Callable[[Any], Any]) -> None:
+    optimizer, heard = KeepsAllOfItself([torch.nn.Parameter(torch.ones(1))], lr=0.1), list[str]()
+    watch = watched(optimizer, heard)
+
+    copied(optimizer).step()
+    assert heard == []
     watch.close()

@@ -24,20 +24,22 @@ _OVER: Final = ()
 def raised_by_handler(error: BaseException) -> bool:
     """Whether an exception was raised by a handler of a signal, which may be called amid any code.
 
-    Such as a deadline set with `signal.alarm`: whoever set the handler waits for it.
+    Such as a deadline set with `signal.alarm`: whoever set the handler waits for it. A handler is known by what it is
+    given: the frame that it interrupts, which is the one before its own in the traceback.
     """
-    handlers = {_code_of(handler) for handler in map(_handler_of, _signal.valid_signals()) if callable(handler)}
     trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in handlers:
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        if _was_given(trace.tb_frame, interrupted):
             return True
-        trace = trace.tb_next
     return False
 
 
-def _code_of(handler: Any) -> Any:
-    """The code of a function, of a method, or of what is called where an object is."""
-    return getattr(handler if hasattr(handler, "__code__") else type(handler).__call__, "__code__", None)
+def _was_given(frame: FrameType, interrupted: FrameType) -> bool:
+    for value in frame.f_locals.values():
+        if value is interrupted or (type(value) is tuple and any(each is interrupted for each in value)):
+            return True
+    return False
 
 
 class undisturbed:  # noqa: N801  # used as a function is, like those of contextlib
@@ -73,6 +75,11 @@ class undisturbed:  # noqa: N801  # used as a function is, like those of context
         noted, self._noted = self._noted, _OVER
         if noted:
             previous(*noted)
+
+    def leave_out(self, handler: _Handler, for_its_own: _Handler) -> None:
+        """Has the handler that another one replaced put back instead of that one."""
+        if self._previous is handler:
+            self._previous = for_its_own
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         """The handler. If somebody puts it back when the context is over, it steps aside by itself."""
@@ -138,5 +145,10 @@ class InterruptGuard:
 
     def close(self) -> None:
         """Puts the handler back that was there, unless somebody else has set one since."""
-        if self._previous is not None and _handler_of(_SIGINT) is self and get_ident() == main_thread().ident:
+        if self._previous is None or get_ident() != main_thread().ident:
+            return
+        handler = _handler_of(_SIGINT)
+        if handler is self:
             _set_handler(_SIGINT, self._previous)
+        elif type(handler) is undisturbed:  # a run ends within one
+            handler.leave_out(self, self._previous)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from inspect import signature
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 
+from lightning_timing.compiling import is_compiling
 from lightning_timing.parts import Part
+
+_CLOSURE: Final = "closure"
 
 
 class OptimizerWatch:
     """Has torch call a hook before each step of some optimizers, until closed.
 
     Args:
-        optimizers: The optimizers. One without such hooks is left alone.
+        optimizers: The optimizers. One that torch calls no such hooks of is left alone.
         steps: Told when one of them is asked to step by the thread that made this.
         evaluates: Told then when it is about to evaluate its closure, each time.
         part: Takes failures of these two.
@@ -25,18 +29,9 @@ class OptimizerWatch:
     def __init__(
         self, optimizers: Iterable[Any], steps: Callable[[], None], evaluates: Callable[[], None], part: Part
     ) -> None:
-        self._steps, self._evaluates = steps, evaluates
-        self._part = part
-        self._thread = get_ident()
-        handles = [self._hook_into(optimizer) for optimizer in optimizers]
+        handles = [_hook_into(optimizer, steps, evaluates, part) for optimizer in optimizers]
         self.hears_all = None not in handles
         self._handles = [handle for handle in handles if handle is not None]
-
-    def _hook_into(self, optimizer: Any) -> Any:
-        try:
-            return optimizer.register_step_pre_hook(self._before_step)
-        except AttributeError:  # of torch's class in name only, or not at all
-            return None
 
     def close(self) -> None:
         """Takes the hooks out again."""
@@ -44,22 +39,63 @@ class OptimizerWatch:
             handle.remove()
         self._handles.clear()
 
-    def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What torch calls. Returns the arguments with a closure that tells, or None: as they are."""
-        if get_ident() != self._thread:
+
+def _hook_into(optimizer: Any, steps: Callable[[], None], evaluates: Callable[[], None], part: Part) -> Any:
+    # Torch marks a step that it has wrapped. One that hands attributes on to another, and steps by itself, has none.
+    if not getattr(getattr(type(optimizer), "step", None), "hooked", False):
+        return None
+    try:
+        return optimizer.register_step_pre_hook(_StepHook(optimizer, steps, evaluates, part))
+    except AttributeError:  # of torch's class in name only
+        return None
+
+
+class _StepHook:
+    """What torch calls before a step. A copy of the optimizer gets one that does nothing: the run is not copied."""
+
+    def __init__(self, optimizer: Any, steps: Callable[[], None], evaluates: Callable[[], None], part: Part) -> None:
+        self._steps, self._evaluates = steps, evaluates
+        self._part = part
+        self._thread = get_ident()
+        parameters = list(signature(type(optimizer).step).parameters)  # the optimizer itself first
+        self._place = parameters.index(_CLOSURE) if _CLOSURE in parameters else None
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        return _no_hook, ()
+
+    def __call__(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Returns the arguments with a closure that tells, or None: as they are."""
+        if is_compiling() or get_ident() != self._thread:
             return None
         with self._part:
             self._steps()
-        if callable(kwargs.get("closure")):
-            return args, {**kwargs, "closure": self._telling(kwargs["closure"])}
-        if len(args) > 1 and callable(args[1]):  # after the optimizer itself
-            return (args[0], self._telling(args[1]), *args[2:]), kwargs
+        place = self._place
+        if callable(kwargs.get(_CLOSURE)):
+            return args, {**kwargs, _CLOSURE: _Telling(kwargs[_CLOSURE], self._evaluates, self._part)}
+        if place is not None and len(args) > place and callable(args[place]):
+            telling = _Telling(args[place], self._evaluates, self._part)
+            return (*args[:place], telling, *args[place + 1 :]), kwargs
         return None
 
-    def _telling(self, closure: Callable[..., Any]) -> Callable[..., Any]:
-        def evaluate(*args: Any, **kwargs: Any) -> Any:
-            with self._part:
-                self._evaluates()
-            return closure(*args, **kwargs)
 
-        return evaluate
+class _Telling:
+    """Stands in for a closure, with all of its attributes, and tells when it is evaluated."""
+
+    def __init__(self, closure: Any, evaluates: Callable[[], None], part: Part) -> None:
+        self._closure, self._evaluates, self._part = closure, evaluates, part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._closure, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._part:
+            self._evaluates()
+        return self._closure(*args, **kwargs)
+
+
+def _no_hook() -> Callable[..., None]:
+    return _ignore_step
+
+
+def _ignore_step(*_: Any) -> None:
+    """The hook of a copy."""

@@ -124,7 +124,10 @@ class Session:
         is_up_to_the_module = not module.automatic_optimization or overrides(module, "optimizer_step")
         self._steps.close()
         self._steps = self._watch_steps(trainer.optimizers if is_up_to_the_module else [])
-        self.machine.hears_of_steps = is_up_to_the_module and self._steps.hears_all
+        hears_of_steps = is_up_to_the_module and self._steps.hears_all
+        if hears_of_steps != self.machine.hears_of_steps:
+            self.machine.hears_of_steps = hears_of_steps
+            self._tap.forget_boundaries()
 
     def _look_who_logs(self, trainer: Any) -> None:
         loggers = list(trainer.loggers)
