@@ -109,7 +109,8 @@ def test_a_trainer_with_one_of_our_callbacks_gets_no_second_set(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "evaluation")
     mine = NVTXCallback(enable=False)
-    trainer = fit_for_a_moment(flavour, tmp_path, callbacks=[mine])
+    with pytest.warns(UserWarning, match="has NVTXCallback of its own, so that LIGHTNING_TIMING='eval"):
+        trainer = fit_for_a_moment(flavour, tmp_path, callbacks=[mine])
     assert trainer.callbacks == [mine]
 
 
@@ -120,7 +121,8 @@ def test_a_module_that_brings_one_of_our_callbacks_gets_no_second_set(
     monkeypatch.setenv(VARIABLE, "evaluation")
     mine = StopwatchCallback(num_warmup_iters=0)
     module = tiny_module(lightning(flavour), configure_callbacks=lambda _: [mine])
-    trainer = fit_for_a_moment(flavour, tmp_path, module)
+    with pytest.warns(UserWarning, match="has StopwatchCallback of its own"):
+        trainer = fit_for_a_moment(flavour, tmp_path, module)
     assert trainer.callbacks == [mine]
     assert len(rows(tmp_path)) == 2
 

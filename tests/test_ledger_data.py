@@ -61,6 +61,7 @@ def test_what_is_measured_in_a_dataset_has_its_share_of_the_iterations_it_is_fet
     io = summary(tmp_path)["stages"]["train"]["measurements"]["io"]
     assert (io["count"], io["total_s"]) == (8, 160e-9)
     assert (io["share"], io["per_iteration_s"]) == (120 / 240, 120e-9 / 8)
+    assert io["parent"] == DATA_WAIT
 
 
 def test_without_a_length_every_wait_is_where_it_was_waited_for(tmp_path: Path) -> None:

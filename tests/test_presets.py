@@ -113,7 +113,14 @@ def test_overrides_are_typed_as_in_yaml() -> None:
         ("evalution", [], "there is no preset 'evalution': the presets are debug, evaluation, profiling, training"),
         ("", [], "there is no preset ''"),
         ("../timing/debug", [], "there is no preset"),
-        ("debug", ["stopwatch.warmup=1"], "cannot apply 'stopwatch.warmup=1' to the preset: Key 'warmup'"),
+        (
+            "debug",
+            ["stopwatch.warmup_iters=1"],
+            "cannot apply 'stopwatch.warmup_iters=1' to the preset: it has no stopwatch.warmup_iters, "
+            "but stopwatch.num_warmup_iters",
+        ),
+        ("debug", ["num_warmup_iters=1"], "it has no num_warmup_iters, but stopwatch.num_warmup_iters"),
+        ("debug", ["stopwatch.x=1"], "it has no stopwatch.x, but stopwatch[.]"),
         ("debug", ["stopwatch"], "'stopwatch' is no override"),
         ("debug", ["stopwatch.ranks=[0"], r"cannot apply 'stopwatch.ranks=\[0' to the preset"),
     ],

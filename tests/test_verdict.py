@@ -13,6 +13,7 @@ from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
 from lightning_timing.phases import (
     BACKWARD,
     BETWEEN_ITERATIONS,
+    CALLBACKS,
     CHECKPOINT,
     DATA_WAIT,
     FIRST_DATA_WAIT,
@@ -183,6 +184,15 @@ def test_checkpoints_between_the_iterations() -> None:
     assert found.name == "checkpoint-heavy"
     assert found.evidence == "checkpoint between the iterations takes 40 % of the measured time"
     assert found.advice == HEAVY_SHARES[CHECKPOINT].advice
+
+
+def test_callbacks_between_the_iterations_are_named() -> None:
+    group = f"{BETWEEN_ITERATIONS}/{CALLBACKS}"
+    costs = {group: between(4.0, 4), f"{group}/Quick": between(0.5, 2), f"{group}/Slow": between(3.5, 2)}
+    found = judge({"train": stage(forward=6.0, extra=costs)})
+
+    assert found is not None
+    assert found.evidence == "callbacks between the iterations, above all Slow, takes 40 % of the measured time"
 
 
 def test_without_workers_the_first_remedy_is_to_have_some() -> None:

@@ -128,6 +128,8 @@ def median_change(before: Sequence[FloatArray], after: Sequence[FloatArray]) -> 
     if verdict == NO_DIFFERENCE and below + above >= math.log(MAX_RATIO):
         verdict = TOO_UNEVEN
         reason = f"the ends of the interval are a factor of {MAX_RATIO:g} or more apart"
+        if len(before) + len(after) > 2 and min(len(before), len(after)) < 3:
+            reason += ": give three runs or more a side"
     return MedianChange(
         before_ns=before_ns, after_ns=after_ns, change=change, low=low, high=high, verdict=verdict, reason=reason
     )

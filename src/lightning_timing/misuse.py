@@ -40,7 +40,7 @@ class Misuse:
         file, line = caller()
         message = f"{what} (at {file}:{line})"
         if self._raises:
-            raise MisuseError(message)
+            raise MisuseError(message) from None  # not from the look-up that found no such measurement
         self._warned.add(key)
         warning = f"lightning_timing: {message}; {consequence}, and this is not warned of again"
         warnings.warn_explicit(warning, UserWarning, file, line)

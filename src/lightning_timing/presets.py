@@ -7,6 +7,7 @@ its process-wide state, which belongs to the application that may be running.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -61,12 +62,23 @@ def _apply(override: str, preset: DictConfig) -> None:
     """Changes one value that is in the preset."""
     if "=" not in override:
         raise PresetError(f"{override!r} is no override: expected one like stopwatch.num_warmup_iters=20")
+    _check_key(override, preset)
     OmegaConf.set_struct(preset, True)
     try:
         preset.merge_with_dotlist([override])
     except (OmegaConfBaseException, YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise PresetError(f"cannot apply {override!r} to the preset: {reason}") from error
+
+
+def _check_key(override: str, preset: DictConfig) -> None:
+    key = override.partition("=")[0]
+    nodes = cast("dict[str, DictConfig]", preset)
+    known = [f"{node}.{option!s}" for node, options in nodes.items() for option in options if option != "_target_"]
+    if key not in known:
+        same_node = [name for name in known if name.startswith(f"{key.partition('.')[0]}.")]
+        near = get_close_matches(key, known) or same_node or known
+        raise PresetError(f"cannot apply {override!r} to the preset: it has no {key}, but {', '.join(near)}")
 
 
 def _compose(name: str) -> DictConfig:

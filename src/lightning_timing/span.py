@@ -92,7 +92,8 @@ _is_compiling = compiling_probe()
 def _check_has_name(name: object) -> None:
     """Refuses what `@span` is put on by itself, which it would replace by a span that never calls it."""
     if inspect.isroutine(name) or inspect.isclass(name):
-        raise TimingError(f'a span takes a name, not {name.__qualname__} itself: write @span("name")')
+        reason = f'a span takes a name, not {name.__qualname__} itself: write @span("name")'
+        raise TimingError(reason) from None  # not from the look-up of the name
 
 
 def _new_span(name: str) -> Span:

@@ -172,9 +172,10 @@ class UserMeasurements:
         measurement.known_since_ns = self._clock()
 
         def first_sample(ns: int) -> None:
-            # What encloses a measurement is looked for when its first interval ends, and never again.
-            measurement.append = placed_sample
+            # What encloses a measurement is looked for when its first interval in an iteration ends, and never again.
             self.catch_up()
+            if self._ledger.is_open or not self._phases_are_taken:
+                measurement.append = placed_sample
             measurement.parent = self._parent_of(measurement, list(measurements.values()))
             placed_sample(ns)
 

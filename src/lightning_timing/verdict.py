@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.phases import (
     BACKWARD,
     BATCH_TRANSFER,
+    BETWEEN_ITERATIONS,
     CALLBACKS,
     CHECKPOINT,
     DATA_WAIT,
@@ -184,7 +185,19 @@ def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
         return None
     name = "waiting for an epoch's first batch" if what == FIRST_DATA_WAIT else f"{what} between the iterations"
     heavy = HEAVY_OUTSIDE[what]
+    if what == CALLBACKS:
+        name += f", above all {_costliest_callback(stages)},"
     return Verdict(heavy.name, f"{name} takes {_percent(times_s[what] / whole_s)} of the measured time", heavy.advice)
+
+
+def _costliest_callback(stages: Mapping[str, StageSummary]) -> str:
+    prefix = f"{BETWEEN_ITERATIONS}/{CALLBACKS}/"
+    times_s: dict[str, float] = {}
+    for stage in stages.values():
+        for name, found in stage.measurements.items():
+            if name.startswith(prefix):
+                times_s[name] = times_s.get(name, 0.0) + (found.total_s or 0.0)
+    return max(times_s, key=times_s.__getitem__, default=CALLBACKS).removeprefix(prefix)
 
 
 def _heaviest_s(measurements: Mapping[str, MeasurementSummary]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 from lightning_timing.callbacks.base import TimingCallback
@@ -39,7 +40,18 @@ class TimingFromEnvironment(Callback):
         before, after = present[:place], present[place + 1 :]
         taken = any(isinstance(callback, (TimingCallback, TimingFromEnvironment)) for callback in before + after)
         callbacks = [] if taken else self._callbacks
+        if taken and self._callbacks and trainer.is_global_zero:
+            self._say_that_nothing_is_added(present)
         # A new list, because Lightning is iterating over the old one. So it will not reach the new callbacks' setup.
         trainer.callbacks = [*before, *callbacks, *after]  # type: ignore[attr-defined]  # as above
         for callback in callbacks:
             callback.setup(trainer, pl_module, stage)
+
+    def _say_that_nothing_is_added(self, present: list[Callback]) -> None:
+        names = sorted({type(callback).__name__ for callback in present if isinstance(callback, TimingCallback)})
+        if names:  # or else there are two that stand in for a preset's, and one of them does it
+            warnings.warn(
+                f"lightning_timing: the Trainer has {', '.join(names)} of its own, so that "
+                f"LIGHTNING_TIMING={self.preset!r} adds nothing: take it out of the script, or change it there",
+                stacklevel=2,
+            )

@@ -53,7 +53,7 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
     """
     sides = (f"before: {_paths(comparison.before)}", f"after: {_paths(comparison.after)}")
     notes = (f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes)
-    blocks: list[Block] = [Heading("Medians before and after"), Lines((*sides, *notes))]
+    blocks: list[Block] = [Heading("Medians per iteration, before and after"), Lines((*sides, *notes))]
     blocks += _condition_blocks(comparison.differences)
     for stage in dict.fromkeys(item.stage for item in comparison.items):
         blocks += _stage_blocks(
