@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from programs import output_of, run_program
 
 from lightning_timing.compiling import compilations_so_far, compiling_probe, is_compiling
 
@@ -33,18 +33,17 @@ def test_the_probe_is_torchs_own_where_torch_is_loaded() -> None:
     assert compiling_probe() is torch.compiler.is_dynamo_compiling
 
 
-def test_it_works_before_torch_is_loaded_and_loads_it_not() -> None:
-    script = """
-import sys
-from lightning_timing.compiling import compilations_so_far, compiling_probe
-probe = compiling_probe()
-assert probe() is False and compilations_so_far() == 0
-assert not any(name.partition(".")[0] == "torch" for name in sys.modules)
-import torch
-seen = torch.compile(lambda x: x + 1 if probe() else x - 1, backend="eager", fullgraph=True)
-assert seen(torch.zeros(1)).item() == 1
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
+def test_it_works_before_torch_is_loaded_and_loads_it_not(tmp_path: Path) -> None:
+    code = """
+        import sys
+        from lightning_timing.compiling import compilations_so_far, compiling_probe
+        probe = compiling_probe()
+        print(probe(), compilations_so_far(), "torch" in sys.modules)
+        import torch
+        seen = torch.compile(lambda x: x + 1 if probe() else x - 1, backend="eager", fullgraph=True)
+        print(seen(torch.zeros(1)).item())
+    """
+    assert output_of(run_program(code, tmp_path)).splitlines() == ["False 0 False", "1.0"]
 
 
 def test_compiling_and_recompiling_change_the_count_and_cached_calls_do_not() -> None:

@@ -99,6 +99,9 @@ def test_ddp_by_spawn(tmp_path: Path) -> None:
 
     run_dir = only(tmp_path.glob("root-of-process-*"))
     check_run(run_dir, tmp_path, tmp_path / "cwd", begin_ns, ["fit"])
+    writers = {header.pid for record in load_run(run_dir).ranks.values() for header in record.segments}
+    spawning = int(run_dir.name.rpartition("-")[2])
+    assert len(writers - {spawning}) == 2
 
 
 def test_torchrun_with_two_nodes_on_one_machine(tmp_path: Path) -> None:

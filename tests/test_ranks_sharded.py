@@ -53,4 +53,8 @@ def test_model_parallel_on_a_cpu(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch's FSDP, which FSDPStrategy uses, refuses a CPU")
 def test_fsdp_on_gpus(tmp_path: Path) -> None:
     fit_on("cuda", tmp_path)
-    check_rows(tmp_path / "fsdp", ranks=min(2, torch.cuda.device_count()))
+    ranks = min(2, torch.cuda.device_count())
+    check_rows(tmp_path / "fsdp", ranks)
+    summary = load_run(tmp_path / "fsdp").summary
+    assert summary is not None
+    assert (summary.world_size, summary.status) == (ranks, "completed")

@@ -63,7 +63,6 @@ def _apply(override: str, preset: DictConfig) -> None:
     if "=" not in override:
         raise PresetError(f"{override!r} is no override: expected one like stopwatch.num_warmup_iters=20")
     _check_key(override, preset)
-    OmegaConf.set_struct(preset, True)
     try:
         preset.merge_with_dotlist([override])
     except (OmegaConfBaseException, YAMLError) as error:
