@@ -447,3 +447,20 @@ def test_the_warm_up_of_another_stage_is_known_from_its_beginning(clock: FakeClo
 
     go_through_one(recorder, clock)
     assert not recorder.cpu.is_warming_up
+
+
+def test_what_it_costs_to_count_the_user_s_measurements_between_iterations_is_in_no_iteration(
+    clock: FakeClock,
+) -> None:
+    recorder = new_recorder(clock)
+    rows: list[int] = []
+    recorder.hand_on_to(lambda row: rows.append(row.ns[ITERATION]), lambda _: clock.advance(1000))
+    for _ in range(2):
+        go_through_one(recorder, clock)
+        recorder.user.start("mine")
+        clock.advance(5)
+        recorder.user.end("mine")
+    go_through_one(recorder, clock)
+    recorder.work_off()
+
+    assert rows == [NS] * 3

@@ -182,11 +182,11 @@ class Recorder:
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger
+        if stage.measurements:  # first, since what it costs belongs to no iteration
+            self._take_users_outside(stage, until_ns=ledger.read())
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
         ledger.begin(self._intervals_to_keep > 0)
-        if stage.measurements:
-            self._take_users_outside(stage, until_ns=ledger.begin_ns)
         self.enter, self.leave = self._inside_edges
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
