@@ -121,10 +121,10 @@ def test_torchrun_with_two_nodes_on_one_machine(tmp_path: Path) -> None:
 PRESET = ("timing=evaluation", "timing.stopwatch.ranks=all", "timing.stopwatch.num_warmup_iters=1")
 
 
-def job_dir_of(rank: int, program: Finished) -> list[str]:
-    """The folders of a rank's jobs, as its process knows them."""
-    said = f"rank {rank} in "
-    return [line.partition(said)[2] for line in program.output.splitlines() if line.startswith(said)]
+def run_app(folder: Path, *arguments: str, **environment: str) -> list[str]:
+    """Runs the Hydra app, and returns the folders of rank 0's jobs, as its process knows them."""
+    succeeded(run_program("hydra_app", folder / "cwd", *arguments, f"said={folder}", **environment))
+    return (folder / "jobs-of-rank0.txt").read_text().splitlines()
 
 
 def records_under(folder: Path) -> list[str]:
@@ -132,10 +132,8 @@ def records_under(folder: Path) -> list[str]:
 
 
 def test_a_hydra_job(tmp_path: Path) -> None:
-    program = run_program("hydra_app", tmp_path / "cwd", *PRESET)
-    succeeded(program)
+    job_dir = only(run_app(tmp_path, *PRESET))
 
-    job_dir = only(job_dir_of(0, program))
     assert records_under(tmp_path) == [job_dir]
     assert {rank: len(record.stages["train"]) for rank, record in load_run(job_dir).ranks.items()} == {0: 3, 1: 3}
     assert [path.name for path in (tmp_path / "cwd").iterdir()] == ["outputs"]
@@ -143,10 +141,8 @@ def test_a_hydra_job(tmp_path: Path) -> None:
 
 def test_jobs_of_a_hydra_multirun_do_not_mix(tmp_path: Path) -> None:
     """Lightning starts rank 1 with the same command line: it runs the jobs again, in folders of its own."""
-    program = run_program("hydra_app", tmp_path / "cwd", "-m", *PRESET, "batches=3,5")
-    succeeded(program)
+    job_dirs = run_app(tmp_path, "-m", *PRESET, "batches=3,5")
 
-    job_dirs = job_dir_of(0, program)
     assert job_dirs == sorted(job_dirs)
     assert records_under(tmp_path) == job_dirs
     assert len(list(tmp_path.rglob("rank*.jsonl"))) == 4
@@ -159,10 +155,8 @@ def test_jobs_of_a_hydra_multirun_do_not_mix(tmp_path: Path) -> None:
 
 def test_ranks_that_a_hydra_job_spawns_with_a_preset_from_the_environment(tmp_path: Path) -> None:
     """They are no Hydra jobs themselves, so they cannot know the job's folder, but from what they were handed."""
-    program = run_program("hydra_app", tmp_path / "cwd", "strategy=ddp_spawn", LIGHTNING_TIMING="evaluation")
-    succeeded(program)
+    job_dir = only(run_app(tmp_path, "strategy=ddp_spawn", LIGHTNING_TIMING="evaluation"))
 
-    job_dir = only(job_dir_of(0, program))
     assert records_under(tmp_path) == [job_dir]
     assert load_run(job_dir).ranks[0].header.world_size == 2
     assert [path.name for path in (tmp_path / "cwd").iterdir()] == ["outputs"]

@@ -1,10 +1,11 @@
-"""A Hydra app that fits on two ranks, with callbacks from a preset: `hydra_app.py [-m] [OVERRIDES]`.
+"""A Hydra app that fits on two ranks, with callbacks from a preset: `hydra_app.py [-m] said=FOLDER [OVERRIDES]`.
 
-Each process says its job's folder, as it knows it.
+Each rank says its jobs' folders, as it knows them, in a file of its own.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -15,7 +16,8 @@ from rank_programs.tiny_ranks import Loader, Module, trainer_of
 from lightning_timing import build_callbacks
 
 ConfigStore.instance().store(
-    "app", {"defaults": ["_self_", {"timing": "training"}], "strategy": "ddp", "batches": 4, "root": None}
+    "app",
+    {"defaults": ["_self_", {"timing": "training"}], "strategy": "ddp", "batches": 4, "root": None, "said": "???"},
 )
 
 
@@ -23,7 +25,9 @@ ConfigStore.instance().store(
 def main(cfg: Any) -> None:
     trainer = trainer_of(cfg.root, cfg.strategy, callbacks=build_callbacks(cfg.timing))
     trainer.fit(Module(), Loader(cfg.batches))
-    print(f"rank {trainer.global_rank} in {HydraConfig.get().runtime.output_dir}", flush=True)
+    # Not printed: what the other rank prints meanwhile may stand in the same line.
+    with (Path(cfg.said) / f"jobs-of-rank{trainer.global_rank}.txt").open("a") as file:
+        print(HydraConfig.get().runtime.output_dir, file=file)
 
 
 if __name__ == "__main__":
