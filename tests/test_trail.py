@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from known_cost import FakeClock
 
+from lightning_timing.callbacks.edges import STRIDE, one_by_one
 from lightning_timing.callbacks.trail import MAX_EDGES, MAX_WAIT_NS, Trail
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.parts import Part
@@ -90,9 +91,9 @@ def test_edges_are_handled_in_their_order_and_as_of_their_moments() -> None:
 def test_whoever_has_the_list_of_edges_may_add_to_it_for_ever() -> None:
     follower = Follower()
     trail = trail_of(follower)
-    append = trail.edges.append
+    add = trail.edges.extend
     for moment in (1, 2):
-        append((follower.telling("edge"), moment, None))
+        add((follower.telling("edge"), moment, None))
         follower.catch_up()
 
     assert follower.told == [("edge", 1), ("edge", 2)]
@@ -166,7 +167,8 @@ def test_with_too_many_edges_no_patience_helps() -> None:
     trail = trail_of(follower)
     turn(trail, follower, 0)
     follower.told.clear()
-    trail.edges.extend((follower.telling("an edge"), moment, None) for moment in range(MAX_EDGES))
+    for moment in range(MAX_EDGES):
+        trail.edges += follower.telling("an edge"), moment, None
     turn(trail, follower, 1)
 
     assert trail.edges == []
@@ -179,7 +181,7 @@ def test_a_batch_without_an_end_has_too_many_edges_as_well() -> None:
     turn(trail, follower, 0)
     for moment in range(3 * MAX_EDGES):
         note_at(trail, follower, moment)
-        assert len(trail.edges) < MAX_EDGES
+        assert len(trail.edges) < STRIDE * MAX_EDGES
     trail.catch_up()
 
     assert follower.told[2:] == [(f"at {moment}", moment) for moment in range(3 * MAX_EDGES)]
@@ -214,14 +216,14 @@ def test_what_begins_an_iteration_between_two_turns_does_not_wait(patience: int)
     trail.note(follower.telling("it is handled"))
 
     assert [what for what, _ in follower.told] == ["the epoch begins", "first batch is there"]
-    assert len(trail.edges) == 1
+    assert len(trail.edges) == STRIDE
 
 
 def test_what_cannot_wait_comes_after_what_was_noted_and_as_of_its_own_moment() -> None:
     follower = Follower(can_wait=1000)
     trail = trail_of(follower)
     note_at(trail, follower, 10)
-    trail.edges.append((follower.telling("slow", cost_ns=5), 20, None))
+    trail.edges += follower.telling("slow", cost_ns=5), 20, None
     follower.clock.now_ns = 30
     trail.at_once(follower.telling("at once", cost_ns=2))()
 
@@ -336,7 +338,7 @@ def test_what_ended_while_nobody_was_told_late_is_nobody_s() -> None:
     follower, other = Follower(), Follower()
     trail = trail_of(follower)
     trail.lead(None)
-    trail.edges.append((follower.telling("too late"), 10, None))
+    trail.edges += follower.telling("too late"), 10, None
     trail.lead(other)
     trail.catch_up()
 
@@ -383,7 +385,7 @@ class Whole:
         found = edges[at : whole[at]]
 
         def handle_all(moment: list[int]) -> None:
-            for handle, moment[0], _ in found:
+            for handle, moment[0], _ in one_by_one(found):
                 handle()
 
         return whole[at], handle_all

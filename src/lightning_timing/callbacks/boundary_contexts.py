@@ -8,6 +8,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Final
 
+from lightning_timing.callbacks.edges import noting
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
 
@@ -58,21 +59,13 @@ class AtOnce:
 
 
 class Noted:
-    """The context of a boundary, with edges that are noted with their moments.
-
-    Args:
-        begin: Handles its beginning later.
-        end: Handles its end later.
-        fail: Handles its end by an exception later.
-        trail: Takes them.
-        part: Takes failures to read the clock.
-    """
+    """The context of a boundary, with edges that are noted with their moments: see `noted`."""
 
     __slots__ = ("_begin", "_clock", "_end", "_fail", "_note", "_part")
 
     def __init__(self, begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part) -> None:
         self._begin, self._end, self._fail = begin, end, fail
-        self._note, self._clock = trail.edges.append, trail.clock
+        self._note, self._clock = trail.edges.extend, trail.clock
         self._part = part
 
     def __enter__(self) -> None:
@@ -90,20 +83,27 @@ class Noted:
             self._part.fail(failure, may_raise=error is None)
 
 
-class NotedBeginning(Noted):
-    """The context of a boundary of which only the beginning is an edge."""
+def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part) -> Noted:
+    """Makes the context of a boundary, with edges that are noted with their moments.
 
-    __slots__ = ()
+    Python looks for `__enter__` and `__exit__` in a context's class. So each has a class of its own, with what does
+    just what is to be done there, in C code wherever there is any that does it.
 
-    __exit__ = ignore
-
-
-class NotedEnd(Noted):
-    """The context of a boundary of which only the end is an edge."""
-
-    __slots__ = ()
-
-    __enter__ = ignore
+    Args:
+        begin: Handles its beginning later; `ignore`: that is no edge.
+        end: Handles its end later, likewise.
+        fail: Handles its end by an exception later.
+        trail: Takes them.
+        part: Takes failures to read the clock.
+    """
+    own: dict[str, Any] = {"__slots__": ()}
+    enter = ignore if begin is ignore else noting(trail.edges, begin, trail.clock)
+    if enter is not None:
+        own["__enter__"] = enter
+    if end is ignore:
+        own["__exit__"] = ignore
+    context: Noted = type("Noted", (Noted,), own)(begin, end, fail, trail, part)
+    return context
 
 
 class AtTimes:

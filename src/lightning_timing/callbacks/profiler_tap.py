@@ -21,11 +21,10 @@ from lightning_timing.callbacks.boundary_contexts import (
     Context,
     Handler,
     Noted,
-    NotedBeginning,
-    NotedEnd,
     OfThread,
     Quiet,
     ignore,
+    noted,
 )
 from lightning_timing.callbacks.method_watch import itself
 from lightning_timing.callbacks.phase_machine import PhaseMachine
@@ -174,8 +173,7 @@ class ProfilerTap:
         trail = self._trail
         if trail.follower is None or not meaning.can_wait:
             return AtOnce(trail.at_once(begin), trail.at_once(end), trail.at_once(fail), self._part)
-        kind = NotedEnd if begin is ignore else NotedBeginning if end is ignore else Noted
-        return kind(begin, end, fail, trail, self._part)
+        return noted(begin, end, fail, trail, self._part)
 
     def _handlers(self, meaning: ActionMeaning) -> tuple[Handler, Handler, Handler]:
         """What handles the beginning of an action, its end, and its end by an exception."""

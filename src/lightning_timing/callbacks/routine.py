@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from lightning_timing.alike_iterations import Moments, Slot, Stretch
+from lightning_timing.callbacks.edges import STRIDE, Edges, one_by_one
 from lightning_timing.callbacks.followers import Followers
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.measurement import Measurement
 from lightning_timing.recording import IterationLabel
 from lightning_timing.stage_record import StageRecord
-
-if TYPE_CHECKING:
-    from lightning_timing.callbacks.trail import Edge
 
 _MAX_KNOWN: Final = 8
 """An accumulating training has two or three."""
@@ -36,18 +34,18 @@ class Routine(NamedTuple):
     Attributes:
         handles: What handles them, in order.
         stage: The stage to which the measurements belong.
-        label_at: The edge that says which batch it is.
+        label_at: Where, among the entries of the edges, the label lies.
         slots: The intervals of the phases, in the order in which they end.
         skipped: Whether the step returned None.
     """
 
-    handles: tuple[Callable[..., object], ...]
+    handles: list[Callable[..., object]]
     stage: StageRecord
     label_at: int
     slots: tuple[Slot, ...]
     skipped: bool
 
-    def is_of(self, handles: tuple[Callable[..., object], ...], stage: StageRecord) -> bool:
+    def is_of(self, handles: list[Callable[..., object]], stage: StageRecord) -> bool:
         """Whether it is that of an iteration with these edges in this stage."""
         return self.handles == handles and self.stage is stage
 
@@ -71,15 +69,15 @@ class _Scribe:
         self._paused: dict[Measurement, list[Stretch]] = {}
         self._last = 0
 
-    def routine(
-        self, handles: tuple[Callable[..., object], ...], labels: tuple[IterationLabel | None, ...]
-    ) -> Routine | None:
-        """What was learnt; None where it was not one whole iteration."""
+    def routine(self, edges: Edges) -> Routine | None:
+        """What was learnt of these edges; None where they are not those of one whole iteration."""
+        handles, labels = edges[::STRIDE], edges[2::STRIDE]
         is_whole = self._bounds == [0, len(handles) - 1] and not (self.is_odd or self._open or self._paused)
         label_at = next((at for at, label in enumerate(labels) if label is not None), None)
         if not is_whole or label_at is None:
             return None
-        return Routine(handles, self._recorder.stage, label_at, tuple(self._slots), self._label.skipped)
+        stage = self._recorder.stage
+        return Routine(handles, stage, STRIDE * label_at + 2, tuple(self._slots), self._label.skipped)
 
     def begin_iteration(self) -> None:
         self._bounds.append(self.edge)
@@ -154,33 +152,29 @@ class Routines:
         self._recorder = recorder
         self._known: deque[Routine] = deque(maxlen=_MAX_KNOWN)
 
-    def recognise(self, edges: Sequence[Edge], at: int, whole: Mapping[int, int]) -> tuple[int, HandleWhole]:
+    def recognise(self, edges: Edges, at: int, whole: Mapping[int, int]) -> tuple[int, HandleWhole]:
         """Finds out how an iteration is to be handled, and with it those after it that are alike.
 
         Args:
             edges: Among others its edges, from its beginning to its end.
             at: Where it begins.
-            whole: Where whole iterations begin among the edges, and where they have ended.
+            whole: Where whole iterations begin in the list, and where they have ended.
 
         Returns:
             Where the last one of them ends, and what handles them.
         """
         end = whole[at]
-        edges_of_one = edges[at:end]
         if not self._machine.is_at_turn or not self._recorder.can_be_told_in_one:
-            return end, partial(_handle_one_by_one, edges_of_one)
-        handles = tuple(handle for handle, _, _ in edges_of_one)
+            return end, partial(_handle_one_by_one, edges[at:end])
+        handles = edges[at:end:STRIDE]
         routine = next((known for known in self._known if known.is_of(handles, self._recorder.stage)), None)
         if routine is None:
-            return end, partial(self._learn, edges_of_one)
+            return end, partial(self._learn, edges[at:end])
         iterations: list[Moments] = []
-        labels: list[Any] = []  # never None where the routine has its label
-        while at in whole:
-            handles, moments, labels_noted = zip(*edges[at : whole[at]], strict=True)
-            if handles != routine.handles:
-                break
-            iterations.append(moments)
-            labels.append(labels_noted[routine.label_at])
+        labels: list[IterationLabel] = []
+        while at in whole and edges[at : whole[at] : STRIDE] == routine.handles:
+            iterations.append(edges[at + 1 : whole[at] : STRIDE])
+            labels.append(edges[at + routine.label_at])
             at = whole[at]
         return at, partial(self._take, routine, iterations, labels)
 
@@ -194,19 +188,18 @@ class Routines:
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._followers.failed(self._recorder, error)
 
-    def _learn(self, edges: Sequence[Edge], moment: list[int]) -> None:
+    def _learn(self, edges: Edges, moment: list[int]) -> None:
         scribe = _Scribe(self._recorder)
         with self._followers.stand_in(self._recorder, scribe):
-            for scribe.edge, (handle, moment[0], label) in enumerate(edges):
+            for scribe.edge, (handle, moment[0], label) in enumerate(one_by_one(edges)):
                 handle() if label is None else handle(label)
-        handles, _, labels = zip(*edges, strict=True)
-        routine = scribe.routine(handles, labels)
+        routine = scribe.routine(edges)
         if routine is not None:
             self._known.appendleft(routine)
 
 
-def _handle_one_by_one(edges: Sequence[Edge], moment: list[int]) -> None:
-    for handle, moment[0], label in edges:
+def _handle_one_by_one(edges: Edges, moment: list[int]) -> None:
+    for handle, moment[0], label in one_by_one(edges):
         handle() if label is None else handle(label)
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from threading import RLock, get_ident
 from typing import Final, Protocol
 
+from lightning_timing.callbacks.edges import STRIDE, Edges
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
 from lightning_timing.interrupts import InterruptGuard, undisturbed
@@ -22,9 +23,6 @@ MAX_WAIT_NS: Final = 1_000_000_000
 """The longest that the edges of a batch wait, if another batch comes by then."""
 MAX_EDGES: Final = 10_000
 """More edges than this do not wait for more."""
-
-Edge = tuple[Callable[..., object], int, IterationLabel | None]
-"""What to call, the moment that it is about, and what to call it with, if anything. A plain tuple, for the hot path."""
 
 
 class LateFollower(Protocol):
@@ -55,13 +53,13 @@ class Trail:
         guard: Has Ctrl-C wait while one is handled at once.
 
     Attributes:
-        edges: They, in order. Whoever is at an edge appends it; the list is always the same.
+        edges: They, in order. Whoever is at an edge adds it; the list is always the same.
         follower: Who is told late; None: edges are not to be noted but handled at once.
         clock: Reads the moment of an edge.
     """
 
     def __init__(self, part: Part, guard: InterruptGuard) -> None:
-        self.edges: list[Edge] = []
+        self.edges: Edges = []
         self.follower: LateFollower | None = None
         self.clock: Clock = _no_clock
         self._part = part
@@ -75,10 +73,10 @@ class Trail:
         self._is_hurried = False
         self._routines: Routines | None = None
         self._begun_at: int | None = None
-        self._whole: dict[int, int] = {}  # where a whole iteration begins among the edges, and where it has ended
-        self._handled = 0  # edges that are still in the list, but were handled on another thread
+        self._whole: dict[int, int] = {}  # where a whole iteration begins in the list, and where it has ended
+        self._handled = 0  # entries that are still in the list, but were handled on another thread
         self._handling = RLock()
-        self._seen: Edge | None = None
+        self._seen = 0, 0
 
     def lead(self, follower: LateFollower | None, routines: Routines | None = None) -> None:
         """Has a follower told late from now on, or nobody.
@@ -107,15 +105,15 @@ class Trail:
         """
         now = self.clock()
         edges = self.edges
-        edges.append((ends, now, None))
+        edges += ends, now, None
         end = len(edges)
         if self._begun_at is not None:
             self._whole[self._begun_at] = end
         self._iterations_left -= 1
-        late = now - self._caught_up_at >= MAX_WAIT_NS or end >= MAX_EDGES
+        late = now - self._caught_up_at >= MAX_WAIT_NS or end >= STRIDE * MAX_EDGES
         if self._iterations_left >= 0 and not late:
             self._begun_at = None if self._routines is None else end
-            edges.append((begins, now, None))
+            edges += begins, now, None
             return
         with undisturbed():
             self.catch_up()
@@ -140,8 +138,8 @@ class Trail:
                 handle() if label is None else handle(label)
             return
         edges = self.edges
-        edges.append((handle, self.clock(), label))
-        if self._is_hurried or len(edges) >= MAX_EDGES:
+        edges += handle, self.clock(), label
+        if self._is_hurried or len(edges) >= STRIDE * MAX_EDGES:
             self.catch_up()
 
     def at_once(self, handle: Callable[[], object]) -> Callable[[], None]:
@@ -153,7 +151,7 @@ class Trail:
                     handle()
             else:
                 now = self.clock()
-                self.edges.append((handle, now, None))
+                self.edges += handle, now, None
                 follower = self.follower
                 self.catch_up()
                 follower.bookkeeping_ns += self.clock() - now
@@ -183,8 +181,9 @@ class Trail:
         Returns:
             Whether any were handled.
         """
-        last = self.edges[-1] if self.edges else None
-        is_stuck, self._seen = last is not None and last is self._seen, last
+        *_, moment, _ = self.edges[-STRIDE:] or (0, 0)
+        last = len(self.edges), moment
+        is_stuck, self._seen = bool(self.edges) and last == self._seen, last
         if not is_stuck:
             return False
         with self._handling:  # only now it is sure that the thread of the loop is not quicker
@@ -198,7 +197,7 @@ class Trail:
 
         Args:
             follower: Who is told.
-            whole: Where whole iterations begin among them, and where they have ended.
+            whole: Where whole iterations begin in the list, and where they have ended.
             to: Only those before this place; None: also those that are noted meanwhile.
         """
         edges, moment = self.edges, self._moment
@@ -212,8 +211,8 @@ class Trail:
                     self._handled, handle_whole = self._routines.recognise(edges, at, whole)
                     handle_whole(moment)
                 else:
-                    self._handled = at + 1
-                    handle, moment[0], label = edges[at]
+                    self._handled = at + STRIDE
+                    handle, moment[0], label = edges[at : at + STRIDE]
                     handle() if label is None else handle(label)
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._handled = len(edges)
