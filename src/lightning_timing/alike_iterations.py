@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
+from operator import add, sub
 from typing import NamedTuple
 
+from lightning_timing.ledger import Interval
 from lightning_timing.measurement import Measurement
 from lightning_timing.recording import IterationLabel, MeasuredIteration
 from lightning_timing.stage_record import StageRecord
 
 Moments = Sequence[int]
-"""Those of the edges of one iteration, from its beginning to its end, in nanoseconds on the clock."""
+"""Those of the edges of one iteration, from its beginning to its end, in nanoseconds on the clock; or those of one edge
+in several iterations. What is done to all of them is done by C code, an edge at a time."""
 
 Stretch = tuple[int, int]
 """From one edge to another, by their places in the iteration."""
@@ -31,12 +35,16 @@ class Slot(NamedTuple):
     end: int
     own: tuple[Stretch, ...] | None
 
-    def own_ns(self, iterations: Sequence[Moments]) -> list[int]:
-        """Its own time in each iteration, in nanoseconds."""
+    def own_ns(self, edges: Sequence[Moments]) -> list[int]:
+        """Its own time in each iteration, in nanoseconds.
+
+        Args:
+            edges: Of each edge its moments in all iterations.
+        """
         (since, to), *others = self.own or ((0, 0),)
-        own = [moments[to] - moments[since] for moments in iterations]
+        own = list(map(sub, edges[to], edges[since]))
         for since, to in others:
-            own = [ns + moments[to] - moments[since] for ns, moments in zip(own, iterations, strict=True)]
+            own = list(map(add, own, map(sub, edges[to], edges[since])))
         return own
 
 
@@ -59,19 +67,23 @@ class AlikeIterations(NamedTuple):
 
     def take(self) -> Iterator[MeasuredIteration]:
         """Takes them into the stage's figures. Returns what is to be handed on of each."""
-        totals = [moments[-1] - moments[0] for moments in self.moments]
-        samples = [(slot.measurement, slot.own_ns(self.moments)) for slot in self.slots if slot.own is not None]
-        claimed = map(sum, zip(*(own_ns for _, own_ns in samples), strict=True)) if samples else [0] * len(totals)
-        others = [total - inside for total, inside in zip(totals, claimed, strict=True)]
-        ns = self.stage.take_alike(self.labels, totals, others, samples)
-        return self._rows(ns)
+        edges = list(zip(*self.moments, strict=True))
+        totals = list(map(sub, edges[-1], edges[0]))
+        samples = [(slot.measurement, slot.own_ns(edges)) for slot in self.slots if slot.own is not None]
+        claimed = map(sum, zip(*(own_ns for _, own_ns in samples), strict=True)) if samples else repeat(0)
+        ns = self.stage.take_alike(self.labels, totals, list(map(sub, totals, claimed)), samples)
+        return self._handed_on(edges, ns)
 
-    def _rows(self, ns: Mapping[str, Sequence[int]]) -> Iterator[MeasuredIteration]:
-        places = [(slot.measurement.name, slot.begin, slot.end) for slot in self.slots]
-        for n, moments in enumerate(self.moments):
-            begin_ns = moments[0]
-            intervals = None
-            if n < self.intervals_kept:
-                intervals = [(name, moments[begin] - begin_ns, moments[end] - begin_ns) for name, begin, end in places]
-            sums = {name: each[n] for name, each in ns.items()}
-            yield MeasuredIteration(self.stage.stage, self.labels[n], begin_ns, sums, intervals)
+    def _handed_on(self, edges: Sequence[Moments], ns: Mapping[str, Sequence[int]]) -> Iterator[MeasuredIteration]:
+        stage, begins = self.stage.stage, edges[0]
+        each = zip(self.labels, begins, zip(*ns.values(), strict=True), self._intervals(edges), strict=False)
+        for label, begin_ns, sums, intervals in each:
+            yield MeasuredIteration(stage, label, begin_ns, dict(zip(ns, sums, strict=True)), intervals)
+
+    def _intervals(self, edges: Sequence[Moments]) -> Iterator[list[Interval] | None]:
+        """Those of each iteration, then None for ever."""
+        begins, kept = edges[0], max(0, self.intervals_kept)
+        places = [list(map(sub, moments, begins)) for moments in edges] if kept else edges
+        columns = [zip(repeat(slot.measurement.name), places[slot.begin], places[slot.end]) for slot in self.slots]
+        rows = map(list, zip(*columns, strict=True)) if columns else repeat([])
+        return chain(islice(rows, kept), repeat(None))

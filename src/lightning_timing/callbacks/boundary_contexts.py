@@ -61,33 +61,22 @@ class AtOnce:
 class Noted:
     """The context of a boundary, with edges that are noted with their moments: see `noted`."""
 
-    __slots__ = ("_begin", "_clock", "_end", "_fail", "_note", "_part")
-
-    def __init__(self, begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part) -> None:
-        self._begin, self._end, self._fail = begin, end, fail
-        self._note, self._clock = trail.edges.extend, trail.clock
-        self._part = part
+    __slots__ = ()
 
     def __enter__(self) -> None:
-        try:
-            self._note((self._begin, self._clock(), None))
-        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure)
+        """Notes its beginning."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._note((self._end if kind is None else self._fail, self._clock(), None))
-        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure, may_raise=error is None)
+        """Notes its end."""
 
 
 def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part) -> Noted:
     """Makes the context of a boundary, with edges that are noted with their moments.
 
-    Python looks for `__enter__` and `__exit__` in a context's class. So each has a class of its own, with what does
-    just what is to be done there, in C code wherever there is any that does it.
+    Python looks for `__enter__` and `__exit__` in a context's class. So each context has a class of its own, with what
+    is to be done there and no more, in C code wherever there is any that does it.
 
     Args:
         begin: Handles its beginning later; `ignore`: that is no edge.
@@ -96,13 +85,28 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
         trail: Takes them.
         part: Takes failures to read the clock.
     """
-    own: dict[str, Any] = {"__slots__": ()}
-    enter = ignore if begin is ignore else noting(trail.edges, begin, trail.clock)
-    if enter is not None:
-        own["__enter__"] = enter
-    if end is ignore:
-        own["__exit__"] = ignore
-    context: Noted = type("Noted", (Noted,), own)(begin, end, fail, trail, part)
+    note, clock = trail.edges.extend, trail.clock
+
+    def note_beginning(_: Noted) -> None:
+        try:
+            note((begin, clock(), None))
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            part.fail(failure)
+
+    def note_end(
+        _: Noted, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            note((end if kind is None else fail, clock(), None))
+        except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
+            part.fail(failure, may_raise=error is None)
+
+    own = {
+        "__slots__": (),
+        "__enter__": ignore if begin is ignore else noting(trail.edges, begin, clock) or note_beginning,
+        "__exit__": ignore if end is ignore else note_end,
+    }
+    context: Noted = type("Noted", (Noted,), own)()
     return context
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,9 @@ from lightning_timing.callbacks.session import Session, call_last, join
 from lightning_timing.parts import warn_that_off
 from lightning_timing.record import Status
 from lightning_timing.recording import IterationLabel
+
+_label: Callable[[tuple[int, int, int, int | None, bool]], IterationLabel] = partial(tuple.__new__, IterationLabel)
+"""Makes a label of all that belongs into one, in half the time that the class takes."""
 
 
 class PhaseCallback(TimingCallback):
@@ -92,8 +96,8 @@ class PhaseCallback(TimingCallback):
             return
         try:
             if session.is_installed(trainer):
-                label = IterationLabel(trainer.current_epoch, batch_idx, trainer.global_step, batch_size(batch))
-                session.trail.note(session.machine.batch_started, label)
+                label = _label((trainer.current_epoch, batch_idx, session.steps.completed, batch_size(batch), False))
+                session.trail.note(session.batch_started, label)
             elif not session.is_deaf and self._is_of(trainer):
                 session.is_deaf = True
                 other = type(trainer.profiler).__name__

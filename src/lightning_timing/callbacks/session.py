@@ -17,6 +17,7 @@ from lightning_timing.callbacks.optimizer_watch import OptimizerWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.callbacks.routine import Routines
+from lightning_timing.callbacks.step_count import AskTheTrainer, StepCount, step_count_of
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
@@ -38,6 +39,8 @@ class Session:
         machine: Turns boundaries into phases.
         followers: Who is told of those.
         trail: Keeps the boundaries of which the machine is told later.
+        batch_started: Handles that a batch of the Trainer's own has started; always the same object.
+        steps: Counts the optimizer's steps.
         members: Those on whose account there is a session.
         is_deaf: Whether it was noticed that the profiler was replaced in mid-run.
         on_exception: Told when an exception ends the run, before any other callback is.
@@ -55,6 +58,8 @@ class Session:
         self.on_exception: list[Callable[[BaseException], None]] = []
         self.on_optimization: list[Callable[[bool], None]] = []
         self._is_automatic: bool | None = None
+        self.batch_started = self.machine.batch_started
+        self.steps: StepCount = AskTheTrainer(trainer)
         epoch_begins = partial(self._epoch_begins, trainer)
         boundaries = Boundaries(trainer, self.machine, self._exception_raised, epoch_begins)
         stop = self.followers.remove_all
@@ -110,6 +115,7 @@ class Session:
 
     def _look_how_it_optimizes(self, trainer: Any) -> None:
         is_automatic = trainer.lightning_module.automatic_optimization
+        self.steps = step_count_of(trainer, is_automatic)
         expects_backward = is_automatic and not _has_no_backward(trainer)
         if (is_automatic, expects_backward) == (self._is_automatic, self.machine.expects_backward):
             return
