@@ -263,7 +263,7 @@ def check_open(recorder: Recorder, model: ModelStage) -> None:
     """What is open, on which thread, is what the model has open: nothing that was ended was left behind."""
     for name, measurement in model.measurements.items():
         found = recorder.stage.measurements[name]
-        openings = len(found.openings) + found.is_open
+        openings = len(found.openings) + (found.thread > 0)
         assert openings == len(measurement.openings)
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.device_timer import Mark
 from lightning_timing.distribution import Distribution
 from lightning_timing.figures import DeviceSummary, MeasurementSummary
+
+NOBODY: Final = 0
+"""No thread: no identifier of one is 0."""
+UNUSUAL: Final = -1
+"""No thread either: they have no identifiers below 0."""
 
 
 @dataclass(slots=True)
@@ -21,7 +27,7 @@ class Opening:
         mark: The moment on the device's stream, where that is timed.
     """
 
-    begin_ns: int
+    begin_ns: int = 0
     spoilt: bool = False
     mark: Mark | None = None
 
@@ -31,19 +37,17 @@ class Measurement:
 
     The fields up to `append` are the hot path's, which works on them directly; they hold the one interval that is open
     on the thread that opened it. Where that does not suffice (several threads have it open at once, a sample must be
-    dropped, the device is timed too) the measurement is `unusual` and `openings` holds the open intervals by thread.
+    dropped, the device is timed too) the measurement is unusual, and `openings` holds the open intervals by thread.
 
     Attributes:
         name: Its name.
         known_since_ns: When it was made, on the recorder's clock. Iterations that ended before may be counted later.
         parent: The enclosing measurement's name, or None; known from the first interval on.
-        is_open: Whether an interval is open on the fast path.
-        begin_ns: When it began, on the recorder's clock.
-        thread: The thread that opened it.
-        unusual: Whether every start and end takes the careful path.
+        begin_ns: When the interval that is open on the fast path began, or the last one, on the recorder's clock.
+        thread: The thread that opened it; `NOBODY`; or `UNUSUAL`, where every start and end takes the careful path.
         append: Adds a sample, in nanoseconds, to this iteration.
         current: The samples since they were last taken, in nanoseconds; of the user's measurements, this iteration's.
-        openings: The open intervals by thread identifier, where `unusual`.
+        openings: The open intervals by thread identifier, where it is unusual.
         carried: What earlier parts of the interval that is now open took, where it was paused, in nanoseconds.
         whole: The measurement that this is a part of, and that gets its samples too: `callbacks` of `callbacks/X`.
         inside: Whether it belongs to the iterations, and so may have a share of them.
@@ -63,7 +67,6 @@ class Measurement:
         "device_untimed",
         "distribution",
         "inside",
-        "is_open",
         "known_since_ns",
         "name",
         "openings",
@@ -71,7 +74,6 @@ class Measurement:
         "outside_ns",
         "parent",
         "thread",
-        "unusual",
         "whole",
     )
 
@@ -79,10 +81,8 @@ class Measurement:
         self.name = name
         self.known_since_ns = 0
         self.parent = parent
-        self.is_open = False
         self.begin_ns = 0
-        self.thread = 0
-        self.unusual = unusual
+        self.thread = UNUSUAL if unusual else NOBODY
         self.current: list[int] = []
         self.append: Callable[[int], None] = self.current.append
         self.openings: dict[int, Opening] = {}
@@ -116,31 +116,33 @@ class Measurement:
         self.carried = whole if paused else 0
         return None if paused else whole
 
+    @property
+    def is_open_on_any(self) -> bool:
+        """Whether an interval is open on any thread."""
+        return self.thread > NOBODY or bool(self.openings)
+
     def opened_by(self, thread: int) -> bool:
         """Whether an interval is open on the given thread and its sample still counts."""
-        if self.is_open:
-            return self.thread == thread
         opening = self.openings.get(thread)
-        return opening is not None and not opening.spoilt
+        return self.thread == thread if opening is None else not opening.spoilt
 
     def is_open_on(self, thread: int) -> bool:
         """Whether an interval is open on the given thread, be its sample to be dropped or not."""
-        return self.thread == thread if self.is_open else thread in self.openings
+        return self.thread == thread or thread in self.openings
 
     def begun_at(self, thread: int) -> int:
         """When the interval that is open on the given thread began."""
-        return self.begin_ns if self.is_open else self.openings[thread].begin_ns
+        opening = self.openings.get(thread)
+        return self.begin_ns if opening is None else opening.begin_ns
 
     def go_unusual(self) -> None:
         """Moves the open interval, if any, to `openings`, where it is told apart by its thread."""
-        self.unusual = True
-        if self.is_open:
-            opening = Opening(self.begin_ns)
-            # Tested again, since the thread that opened it may have ended it meanwhile. Nothing is called from here to
-            # the two stores, so no thread sees it half moved.
-            if self.is_open:
-                self.is_open = False
-                self.openings[self.thread] = opening
+        opening = Opening()
+        # Nothing is called from here on, so no thread sees it half moved, or starts it meanwhile.
+        if self.thread > NOBODY:
+            opening.begin_ns = self.begin_ns
+            self.openings[self.thread] = opening
+        self.thread = UNUSUAL
 
     def spoil(self, thread: int) -> None:
         """Has the sample of the interval that is open on the given thread dropped when it ends."""

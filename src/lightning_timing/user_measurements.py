@@ -11,7 +11,7 @@ from lightning_timing.compiling import compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.ledger import Ledger
-from lightning_timing.measurement import Measurement, Opening
+from lightning_timing.measurement import NOBODY, Measurement, Opening
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 from lightning_timing.parts import Part
@@ -115,13 +115,12 @@ class UserMeasurements:
                 measurement = added
             thread = get_ident()
             now = self._clock()
-            # Nothing is called between this test and the three stores, so no other thread can come in between.
-            if measurement.is_open or measurement.unusual:
+            # Nothing is called between this test and the two stores, so no other thread can come in between.
+            if measurement.thread:
                 self._start_unusual(measurement, thread)
                 return
-            measurement.thread = thread
             measurement.begin_ns = now
-            measurement.is_open = True
+            measurement.thread = thread
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             self.part.fail(error)
 
@@ -137,10 +136,10 @@ class UserMeasurements:
                 self._end_unusual(name, now)
                 return
             thread = get_ident()
-            if not measurement.is_open or measurement.thread != thread:
+            if measurement.thread != thread:
                 self._end_unusual(name, now)
                 return
-            measurement.is_open = False
+            measurement.thread = NOBODY
             measurement.append(now - measurement.begin_ns)
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             self.part.fail(error)
@@ -261,7 +260,7 @@ class UserMeasurements:
         """
         names = []
         for measurement in measurements:
-            if not measurement.is_open and not measurement.openings:
+            if not measurement.is_open_on_any:
                 continue
             thread = get_ident()
             if measurement.opened_by(thread):
