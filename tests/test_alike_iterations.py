@@ -9,6 +9,7 @@ from lightning_timing.alike_iterations import AlikeIterations, Slot
 from lightning_timing.closed_iterations import measure
 from lightning_timing.recording import IterationLabel, MeasuredIteration
 from lightning_timing.stage_record import StageRecord
+from lightning_timing.summaries import summarize_stage
 
 # Where the phases of an iteration lie between its eleven edges, each but the paused one with its own stretches.
 PLACES = (
@@ -58,7 +59,7 @@ def test_together_they_come_to_the_same(given_: list[tuple[list[int], int | None
     one_by_one, expected = taken_one_by_one(iterations, labels, kept)
 
     assert rows == expected
-    assert together.summary() == one_by_one.summary()
+    assert summarize_stage(together) == summarize_stage(one_by_one)
 
 
 def test_what_no_phase_claimed_is_the_rest() -> None:

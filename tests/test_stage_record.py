@@ -7,6 +7,7 @@ from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, take_samples
 from lightning_timing.recording import IterationLabel
 from lightning_timing.stage_record import StageRecord
+from lightning_timing.summaries import summarize_stage
 
 
 def sample(stage: StageRecord, phase: str, ns: int | None) -> Sample:
@@ -25,7 +26,7 @@ def test_a_stage_of_which_nothing_is_known_was_not_used() -> None:
     stage.phases["forward"]
 
     assert not stage.was_used
-    summary = stage.summary()
+    summary = summarize_stage(stage)
     assert (summary.iterations, summary.warmup_iterations, summary.skipped_batches) == (0, 0, 0)
     assert (summary.samples, summary.host_ahead_s) == (None, None)
 
@@ -66,7 +67,7 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
         "mine": 4,
     }
     assert take_samples(stage.users_known_by()) == []
-    summary = stage.summary()
+    summary = summarize_stage(stage)
     assert {name: (each.count, each.parent) for name, each in summary.measurements.items()} == {
         "iteration": (1, None),
         "forward": (2, "iteration"),
@@ -90,7 +91,7 @@ def test_what_lies_between_iterations_comes_last_and_has_no_share() -> None:
     users(stage, "mine", 3)
     stage.take_users_outside()
 
-    measurements = stage.summary().measurements
+    measurements = summarize_stage(stage).measurements
     assert list(measurements) == [
         "iteration",
         "other",
@@ -109,11 +110,11 @@ def test_samples_are_known_only_if_those_of_every_batch_are() -> None:
     stage = StageRecord("train", 0)
     for samples in (3, 4, None, 5):
         stage.take(IterationLabel(samples=samples, skipped=samples == 4), 10, None, [], [])
-        found.append(stage.summary().samples)
+        found.append(summarize_stage(stage).samples)
 
     assert found == [3, 7, None, None]
     assert (stage.iterations_taken, stage.iterations_ns, stage.skipped_batches) == (4, 40, 1)
-    assert stage.summary().measurements == {}
+    assert summarize_stage(stage).measurements == {}
 
 
 def test_what_warm_up_measured_is_forgotten() -> None:
@@ -154,7 +155,7 @@ def test_device_times_are_those_of_the_measurement_of_their_name() -> None:
     stage.take_device_times({}, {}, 4_000_000_000)
     stage.take_device_times({}, {}, 9_000_000_000)
 
-    summary = stage.summary()
+    summary = summarize_stage(stage)
     forward, mine = summary.measurements["forward"].device, summary.measurements["mine"].device
     assert forward is not None
     assert (forward.count, forward.total_s, forward.untimed) == (3, 12e-9, 2)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 NS_IN_S: Final = 1e9
 """Nanoseconds in a second."""
@@ -17,8 +16,7 @@ monotonic_ns: Clock = time.perf_counter_ns
 """The clock used where none is handed in: monotonic, of the highest resolution that the system has."""
 
 
-@dataclass(frozen=True)
-class ClockPairing:
+class ClockPairing(NamedTuple):
     """One moment on two clocks, which places a process's monotonic readings on the wall clock.
 
     Attributes:

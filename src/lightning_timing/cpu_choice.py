@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lightning_timing.clocks import Clock
-from lightning_timing.cpu_usage import CpuUsageMeter
-from lightning_timing.figures import CpuUsage
 from lightning_timing.phases import ITERATION, TRAIN
+
+if TYPE_CHECKING:
+    from lightning_timing.cpu_usage import CpuUsageMeter
+    from lightning_timing.figures import CpuUsage
 
 
 class CpuChoice:
@@ -43,6 +47,8 @@ class CpuChoice:
             ImportError: psutil is not installed.
         """
         if self._meter is None or self.name != name:
+            from lightning_timing.cpu_usage import CpuUsageMeter
+
             self.stop()
             self._meter = CpuUsageMeter(name, clock=self._clock)
             self.name, self._by_default = name, by_default

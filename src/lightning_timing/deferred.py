@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from lightning_timing.device_ledger import DeviceLedger
-from lightning_timing.device_timer import DeviceTimer, DeviceTimes
 from lightning_timing.recording import MeasuredIteration
 from lightning_timing.stage_record import StageRecord
+
+if TYPE_CHECKING:
+    from lightning_timing.device_timer import DeviceTimer, DeviceTimes
 
 Pending = tuple[StageRecord, MeasuredIteration | None, bool]
 """The stage; the iteration, None for what is none or does not count; and whether the device times count."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_timing.clocks import Clock
-from lightning_timing.device_timer import DeviceStretch, DeviceTimer, Mark
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
 from lightning_timing.phases import ITERATION, OTHER
+
+if TYPE_CHECKING:
+    from lightning_timing.device_timer import DeviceStretch, DeviceTimer, Mark
 
 
 class DeviceLedger(Ledger):

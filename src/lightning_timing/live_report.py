@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from lightning_timing.figures import Figures
 from lightning_timing.parts import warn_once
+
+if TYPE_CHECKING:
+    from lightning_timing.figures import Figures
 
 
 def live_report(figures: Figures) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from lightning_timing.clocks import NS_IN_S
-from lightning_timing.device_timer import Mark
 from lightning_timing.distribution import Distribution
-from lightning_timing.figures import DeviceSummary, MeasurementSummary
+
+if TYPE_CHECKING:
+    from lightning_timing.device_timer import Mark
 
 NOBODY: Final = 0
 """No thread: no identifier of one is 0."""
@@ -17,7 +16,6 @@ UNUSUAL: Final = -1
 """No thread either: they have no identifiers below 0."""
 
 
-@dataclass(slots=True)
 class Opening:
     """An open interval on one thread, where the fast path does not reach.
 
@@ -27,9 +25,12 @@ class Opening:
         mark: The moment on the device's stream, where that is timed.
     """
 
-    begin_ns: int = 0
-    spoilt: bool = False
-    mark: Mark | None = None
+    __slots__ = ("begin_ns", "mark", "spoilt")
+
+    def __init__(self, begin_ns: int = 0, mark: Mark | None = None) -> None:
+        self.begin_ns = begin_ns
+        self.spoilt = False
+        self.mark = mark
 
 
 class Measurement:
@@ -148,50 +149,6 @@ class Measurement:
         """Has the sample of the interval that is open on the given thread dropped when it ends."""
         self.go_unusual()
         self.openings[thread].spoilt = True
-
-    def summary(self, iterations: int, iterations_ns: int) -> MeasurementSummary:
-        """Its figures.
-
-        Args:
-            iterations: The stage's measured iterations.
-            iterations_ns: The time they took, in nanoseconds.
-        """
-        d = self.distribution
-        p50, p95, p99 = d.percentiles_ns(50, 95, 99) or (None, None, None)
-        inside_ns = d.total_ns - self.outside_ns if self.inside_count else None
-        return MeasurementSummary(
-            parent=self.parent,
-            count=d.count,
-            total_s=_seconds(d.total_ns) if d.count else None,
-            mean_s=_seconds(d.total_ns / d.count) if d.count else None,
-            per_iteration_s=None if inside_ns is None or not iterations else _seconds(inside_ns / iterations),
-            std_s=_seconds(d.std_ns),
-            min_s=_seconds(d.min_ns),
-            max_s=_seconds(d.max_ns),
-            p50_s=_seconds(p50),
-            p95_s=_seconds(p95),
-            p99_s=_seconds(p99),
-            share=None if inside_ns is None or not iterations_ns else inside_ns / iterations_ns,
-            device=self._device_summary(),
-        )
-
-    def _device_summary(self) -> DeviceSummary | None:
-        if self.device is None and not self.device_untimed:
-            return None
-        d = self.device or Distribution()
-        p50, p95 = d.percentiles_ns(50, 95) or (None, None)
-        return DeviceSummary(
-            count=d.count,
-            untimed=self.device_untimed,
-            total_s=_seconds(d.total_ns) if d.count else None,
-            mean_s=_seconds(d.total_ns / d.count) if d.count else None,
-            p50_s=_seconds(p50),
-            p95_s=_seconds(p95),
-        )
-
-
-def _seconds(ns: float | None) -> float | None:
-    return None if ns is None else ns / NS_IN_S
 
 
 UserSamples = tuple[Measurement, list[int]]

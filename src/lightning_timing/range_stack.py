@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class OpenRange:
+class OpenRange(NamedTuple):
     """A range that is open, or that its owner never closed.
 
     Attributes:
@@ -77,7 +76,7 @@ class ThreadStack:
         """The open ranges from the innermost to the one at index `lowest`. Another thread may ask."""
         entries = self.entries[lowest:]
         described = [
-            replace(entry, is_phase=index in self._phases)
+            entry._replace(is_phase=index in self._phases)
             if isinstance(entry, OpenRange)
             else OpenRange(entry, self.thread, is_phase=index in self._phases)
             for index, entry in enumerate(entries, lowest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.closed_iterations import ClosedIterations, measure
@@ -12,8 +12,6 @@ from lightning_timing.compiling import compilations_so_far, compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
-from lightning_timing.device_timer import DeviceTimer
-from lightning_timing.figures import Figures
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import UserSamples, take_samples
 from lightning_timing.misuse import Misuse
@@ -25,6 +23,10 @@ from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
 from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.user_measurements import UserMeasurements
+
+if TYPE_CHECKING:
+    from lightning_timing.device_timer import DeviceTimer
+    from lightning_timing.figures import Figures
 
 INTERVALS_KEPT_ITERATIONS: Final = 10_000
 """Iterations of a stage whose intervals are handed on with their positions; later ones have only their sums."""
@@ -342,7 +344,7 @@ class Recorder:
 
     def trial(self) -> Recorder:
         """One that does at an edge what this one does, but for waiting for the device."""
-        timer = None if self._deferred is None else DeviceTimer[Pending](self._deferred.timer.device)
+        timer = None if self._deferred is None else type(self._deferred.timer)(self._deferred.timer.device)
         return Recorder(RecorderSettings(num_warmup_iters=0), phases_are_taken=True, device_timer=timer)
 
     def work_off(self) -> None:
@@ -352,10 +354,13 @@ class Recorder:
 
     def figures(self, stage: str | None = None) -> Figures:
         """What has been measured so far, in one stage or (None) in all that were used."""
+        from lightning_timing.figures import Figures
+        from lightning_timing.summaries import summarize_stage
+
         self.catch_up()
         with self._closed.worked_off():
             stages = {
-                name: record.summary()
+                name: summarize_stage(record)
                 for name, record in list(self._stages.items())
                 if record.was_used and stage in (None, name)
             }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from lightning_timing.errors import TimingError
@@ -11,11 +10,10 @@ from lightning_timing.phases import TRAIN
 from lightning_timing.validation import check_whole_number
 
 
-@dataclass(frozen=True)
 class RecorderSettings:
     """How a recorder counts and how it takes misuse.
 
-    Attributes:
+    Args:
         num_warmup_iters: First iterations of training that are not counted. Of any other stage it is the first one,
             unless this is 0.
         on_misuse: `raise` a MisuseError, or `warn` once for each name and drop the sample.
@@ -24,13 +22,14 @@ class RecorderSettings:
         TimingError: One of them is out of its range.
     """
 
-    num_warmup_iters: int = 10
-    on_misuse: Literal["raise", "warn"] = "raise"
+    __slots__ = ("num_warmup_iters", "on_misuse")
 
-    def __post_init__(self) -> None:
-        check_whole_number("num_warmup_iters", self.num_warmup_iters, least=0)
-        if self.on_misuse not in ("raise", "warn"):
-            raise TimingError(f"on_misuse takes raise or warn, got {self.on_misuse!r}")
+    def __init__(self, num_warmup_iters: int = 10, on_misuse: Literal["raise", "warn"] = "raise") -> None:
+        check_whole_number("num_warmup_iters", num_warmup_iters, least=0)
+        if on_misuse not in ("raise", "warn"):
+            raise TimingError(f"on_misuse takes raise or warn, got {on_misuse!r}")
+        self.num_warmup_iters = num_warmup_iters
+        self.on_misuse: Literal["raise", "warn"] = on_misuse
 
     def warmup_of(self, stage: str) -> int:
         """How many iterations of a stage are not counted. More, if a later one compiles before any is counted."""

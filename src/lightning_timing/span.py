@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from types import TracebackType
@@ -58,6 +57,8 @@ class Span:
         Raises:
             TimingError: It is a generator function: its call returns at once, and the work is done later.
         """
+        import inspect  # not before it is needed: it takes a tenth of this package's import
+
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TimingError(
                 f"span({self.name!r}) would time the making of the generator {function.__qualname__} and not its work; "
@@ -91,8 +92,9 @@ _is_compiling = compiling_probe()
 
 def _check_has_name(name: object) -> None:
     """Refuses what `@span` is put on by itself, which it would replace by a span that never calls it."""
-    if inspect.isroutine(name) or inspect.isclass(name):
-        reason = f'a span takes a name, not {name.__qualname__} itself: write @span("name")'
+    if callable(name):
+        what = getattr(name, "__qualname__", name)
+        reason = f'a span takes a name, not {what} itself: write @span("name")'
         raise TimingError(reason) from None  # not from the look-up of the name
 
 
@@ -126,8 +128,8 @@ def span(name: str) -> Span:
         name: A non-empty string of at most 512 characters.
 
     Raises:
-        TimingError: It is a function or a class: `@span` was written without a name. What else is no name is misuse
-            where the span is entered.
+        TimingError: It can be called, as a function or a class can: `@span` was written without a name. What else
+            is no name is misuse where the span is entered.
     """
     if _is_compiling():
         return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces

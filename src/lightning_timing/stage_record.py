@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
 
-from lightning_timing.clocks import NS_IN_S
 from lightning_timing.distribution import Distribution
-from lightning_timing.figures import StageSummary
 from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, OTHER, place_in_loop, whole_of
@@ -208,20 +206,6 @@ class StageRecord:
         for measurement in (*list(self.phases.values()), *users):
             measurement.take_current()
             measurement.carried = 0
-
-    def summary(self) -> StageSummary:
-        """The stage's figures."""
-        iterations = self.iterations_taken
-        summaries = {m.name: m.summary(iterations, self.iterations_ns) for m in self.all_measurements()}
-        ahead = self.host_ahead.percentiles_ns(50)
-        return StageSummary(
-            iterations=iterations,
-            warmup_iterations=self.warmup_iterations,
-            measurements=summaries,
-            samples=self.samples if iterations else None,
-            skipped_batches=self.skipped_batches,
-            host_ahead_s=None if ahead is None else ahead[0] / NS_IN_S,
-        )
 
 
 def _add(ns_by_name: dict[str, int], measurement: Measurement, ns: int) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
-from lightning_timing.figures import Figures
 from lightning_timing.parts import Part
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import RecorderSettings
 from lightning_timing.validation import check_whole_number
+
+if TYPE_CHECKING:
+    from lightning_timing.figures import Figures
 
 _NAME: Final = "the Stopwatch"
 _NAME_OF_PRINTING: Final = "the printed report"
@@ -253,6 +255,8 @@ class Stopwatch:
 
     def summary(self) -> Figures:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
+        from lightning_timing.figures import Figures
+
         recorder = self.recorder or self._last
         figures = Figures(stages={}, one_time={}, cpu_usage=None)
         if recorder is not None:

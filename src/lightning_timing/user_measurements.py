@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import get_ident
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lightning_timing.clocks import Clock
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
-from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import NOBODY, Measurement, Opening
 from lightning_timing.misuse import Misuse
@@ -17,6 +16,9 @@ from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, is_phase
 from lightning_timing.stage_record import StageRecord
+
+if TYPE_CHECKING:
+    from lightning_timing.device_timer import DeviceTimer
 
 Measurements = dict[str, Measurement]
 
