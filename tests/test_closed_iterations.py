@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # its own until Python 3.11
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,7 +104,7 @@ def test_what_another_thread_is_at_is_waited_for_or_left_to_it() -> None:
         assert is_at_it.wait(PATIENCE_S)
         handed.closed.work_off(wait=False)
         second = pool.submit(lambda: (handed.closed.work_off(), handed.batches[:])[1])
-        with pytest.raises(TimeoutError):
+        with pytest.raises(FutureTimeoutError):
             second.result(0.05)
         may_go_on.set()
         assert second.result(PATIENCE_S) == [0]
