@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from lightning_timing.alike_iterations import AlikeIterations, Slot
 from lightning_timing.closed_iterations import measure
-from lightning_timing.recording import IterationLabel, MeasuredIteration
+from lightning_timing.measurement import Measurement
+from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteration, UserShare
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.summaries import summarize_stage
 
@@ -27,16 +28,35 @@ moments = st.lists(st.integers(0, 10**9), min_size=EDGES, max_size=EDGES).map(so
 sizes = st.one_of(st.none(), st.integers(0, 100))
 
 
-def taken_together(iterations: list[list[int]], labels: list[IterationLabel], kept: int) -> tuple[StageRecord, object]:
+spans = st.lists(st.tuples(st.sampled_from(["mine", "yours"]), st.integers(0, 100)), max_size=3)
+
+
+def shares_of(stage: StageRecord, iterations: list[list[int]], spent: list[list[tuple[str, int]]]) -> list[UserShare]:
+    """What the user measured in each, at its beginning, where that was anything in any."""
+    measurements = stage.measurements
+    measurements.update({name: Measurement(name, "iteration") for name in ("mine", "yours")})
+    shares = []
+    for at, intervals in zip(iterations, spent, strict=True):
+        taken = [(name, [ns for other, ns in intervals if other == name]) for name in measurements]
+        placed = [(name, at[0], at[0] + ns) for name, ns in intervals]
+        shares.append(UserShare([(measurements[name], ns) for name, ns in taken if ns], placed))
+    return shares if any(spent) else []
+
+
+def taken_together(
+    iterations: list[list[int]], labels: list[IterationLabel], kept: int, spent: list[list[tuple[str, int]]]
+) -> tuple[StageRecord, object]:
     stage = StageRecord("train", 0)
     slots = tuple(Slot(stage.phases[phase], begin, end, own) for phase, begin, end, own in PLACES)
-    return stage, list(AlikeIterations(stage, slots, iterations, labels, kept).take())
+    shares = shares_of(stage, iterations, spent)
+    return stage, list(AlikeIterations(stage, slots, iterations, labels, kept, shares).take())
 
 
 def taken_one_by_one(
-    iterations: list[list[int]], labels: list[IterationLabel], kept: int
+    iterations: list[list[int]], labels: list[IterationLabel], kept: int, spent: list[list[tuple[str, int]]]
 ) -> tuple[StageRecord, list[MeasuredIteration]]:
     stage = StageRecord("train", 0)
+    shares = shares_of(stage, iterations, spent) or [NOTHING] * len(iterations)
     handed_on = []
     for n, (at, label) in enumerate(zip(iterations, labels, strict=True)):
         samples = [
@@ -45,18 +65,20 @@ def taken_one_by_one(
         ]
         total_ns = at[-1] - at[0]
         other_ns = total_ns - sum(ns for _, ns, _, _ in samples if ns is not None)
-        placed = [] if n < kept else None
-        handed_on.append(measure((stage, label, at[0], total_ns, other_ns, samples, [], placed)))
+        handed_on.append(measure((stage, label, at[0], total_ns, other_ns, samples, shares[n], n < kept)))
     return stage, handed_on
 
 
-@given(st.lists(st.tuples(moments, sizes, st.booleans()), min_size=1, max_size=5), st.integers(-3, 7))
-def test_together_they_come_to_the_same(given_: list[tuple[list[int], int | None, bool]], kept: int) -> None:
-    iterations = [at for at, _, _ in given_]
-    labels = [IterationLabel(batch_idx=n, samples=s, skipped=k) for n, (_, s, k) in enumerate(given_)]
+@given(st.lists(st.tuples(moments, sizes, st.booleans(), spans), min_size=1, max_size=5), st.integers(-3, 7))
+def test_together_they_come_to_the_same(
+    given_: list[tuple[list[int], int | None, bool, list[tuple[str, int]]]], kept: int
+) -> None:
+    iterations = [at for at, *_ in given_]
+    labels = [IterationLabel(batch_idx=n, samples=s, skipped=k) for n, (_, s, k, _) in enumerate(given_)]
+    spent = [intervals for *_, intervals in given_]
 
-    together, rows = taken_together(iterations, labels, kept)
-    one_by_one, expected = taken_one_by_one(iterations, labels, kept)
+    together, rows = taken_together(iterations, labels, kept, spent)
+    one_by_one, expected = taken_one_by_one(iterations, labels, kept, spent)
 
     assert rows == expected
     assert summarize_stage(together) == summarize_stage(one_by_one)

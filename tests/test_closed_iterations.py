@@ -14,7 +14,7 @@ from known_cost import FakeClock
 from lightning_timing.closed_iterations import MAX_WAIT_NS, MAX_WAITING, ClosedIteration, ClosedIterations
 from lightning_timing.distribution import EXACT_INTERVALS
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
+from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Handed:
         self.batches.append(iteration.label.batch_idx)
 
     def add(self, batch: int, *, end_ns: int) -> None:
-        closed: ClosedIteration = self.stage, IterationLabel(batch_idx=batch), end_ns - 10, 10, 0, [], [], None
+        closed: ClosedIteration = self.stage, IterationLabel(batch_idx=batch), end_ns - 10, 10, 0, [], NOTHING, False
         self.closed.add(closed)
 
 
@@ -66,7 +66,7 @@ def test_none_waits_longer_than_a_second_if_another_ends() -> None:
 def test_one_that_took_a_second_itself_does_not_wait() -> None:
     handed = Handed()
     begin_ns = 5 * MAX_WAIT_NS
-    handed.closed.add((handed.stage, IterationLabel(batch_idx=0), begin_ns, MAX_WAIT_NS, 0, [], [], None))
+    handed.closed.add((handed.stage, IterationLabel(batch_idx=0), begin_ns, MAX_WAIT_NS, 0, [], NOTHING, False))
     assert handed.batches == [0]
 
 

@@ -84,11 +84,33 @@ def test_it_cannot_wait_where_more_than_phases_matters(clock: FakeClock) -> None
     recorder.rest()
     assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
     go_through_one(recorder, clock)
-    recorder.user.add("the user's")
-    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
     recorder.begin_stage("validate")
     assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
     recorder.release()
+
+
+def test_what_the_user_measures_waits_with_its_iteration(clock: FakeClock) -> None:
+    """Both are told of when others have begun, in which the same is measured."""
+    recorder = new_recorder(clock, keep_intervals=True)
+    handed: list[MeasuredIteration] = []
+    recorder.hand_on_to(handed.append)
+    assert not recorder.cut(clock.now_ns)  # for none was counted yet
+    go_through_one(recorder, clock)
+    recorder.begin_iteration()
+    iterations = []
+    for ns in (1, 2):
+        begin = clock.now_ns
+        recorder.user.start("mine")
+        clock.advance(ns)
+        recorder.user.end("mine")
+        assert recorder.cut(clock.now_ns)
+        iterations.append((begin, clock.now_ns))
+    recorder.user.start("mine")
+    recorder.take_alike((), iterations, [IterationLabel(batch_idx=n) for n in range(2)])
+    recorder.work_off()
+
+    assert [(row.ns["mine"], row.intervals) for row in handed[1:]] == [(1, [("mine", 0, 1)]), (2, [("mine", 0, 2)])]
+    assert not recorder.cut(clock.now_ns)  # which leaves it open
 
 
 def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: FakeClock) -> None:

@@ -37,6 +37,7 @@ class Follower:
         self.is_in_iteration = True
         self.catch_up: Callable[[], None] = pytest.fail
         self.read: Callable[[], int] = self.clock
+        self.cuts: list[int] = []
 
     def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
         self.catch_up = catch_up
@@ -46,6 +47,10 @@ class Follower:
 
     def patience(self) -> int:
         return self.can_wait
+
+    def cut(self, end_ns: int) -> bool:
+        self.cuts.append(end_ns)
+        return True
 
     def telling(self, what: str, cost_ns: int = 0) -> Callable[[], None]:
         """Tells it of something, which takes it some time."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lightning_timing.ledger import Interval
 from lightning_timing.measurement import Measurement
-from lightning_timing.recording import IterationLabel, MeasuredIteration
+from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteration, UserShare
 from lightning_timing.stage_record import StageRecord
 
 Moments = Sequence[int]
@@ -57,6 +57,7 @@ class AlikeIterations(NamedTuple):
         moments: Of each iteration.
         labels: What each is known by.
         intervals_kept: How many of them, the first ones, are handed on with the positions of their intervals.
+        shares: What the user measured in each; empty where that is nothing in all of them.
     """
 
     stage: StageRecord
@@ -64,6 +65,7 @@ class AlikeIterations(NamedTuple):
     moments: Sequence[Moments]
     labels: Sequence[IterationLabel]
     intervals_kept: int
+    shares: Sequence[UserShare] = ()
 
     def take(self) -> Iterator[MeasuredIteration]:
         """Takes them into the stage's figures. Returns what is to be handed on of each."""
@@ -72,13 +74,19 @@ class AlikeIterations(NamedTuple):
         samples = [(slot.measurement, slot.own_ns(edges)) for slot in self.slots if slot.own is not None]
         claimed = map(sum, zip(*(own_ns for _, own_ns in samples), strict=True)) if samples else repeat(0)
         ns = self.stage.take_alike(self.labels, totals, list(map(sub, totals, claimed)), samples)
+        for measurement, taken in chain.from_iterable(share.samples for share in self.shares):
+            measurement.distribution.pending.extend(taken)
         return self._handed_on(edges, ns)
 
     def _handed_on(self, edges: Sequence[Moments], ns: Mapping[str, Sequence[int]]) -> Iterator[MeasuredIteration]:
         stage, begins = self.stage.stage, edges[0]
         each = zip(self.labels, begins, zip(*ns.values(), strict=True), self._intervals(edges), strict=False)
-        for label, begin_ns, sums, intervals in each:
-            yield MeasuredIteration(stage, label, begin_ns, dict(zip(ns, sums, strict=True)), intervals)
+        for (label, begin_ns, sums, intervals), share in zip(each, self.shares or repeat(NOTHING), strict=False):
+            sums_by_name = dict(zip(ns, sums, strict=True))
+            for measurement, taken in share.samples:
+                sums_by_name[measurement.name] = sum(taken)
+            placed = intervals if intervals is None else share.among(intervals, begin_ns)
+            yield MeasuredIteration(stage, label, begin_ns, sums_by_name, placed)
 
     def _intervals(self, edges: Sequence[Moments]) -> Iterator[list[Interval] | None]:
         """Those of each iteration, then None for ever."""

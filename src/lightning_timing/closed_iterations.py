@@ -9,9 +9,8 @@ from threading import RLock
 from typing import Final
 
 from lightning_timing.alike_iterations import AlikeIterations
-from lightning_timing.ledger import Interval, Sample
-from lightning_timing.measurement import UserSamples
-from lightning_timing.recording import IterationLabel, MeasuredIteration
+from lightning_timing.ledger import Sample
+from lightning_timing.recording import IterationLabel, MeasuredIteration, UserShare
 from lightning_timing.stage_record import StageRecord
 
 MAX_WAITING: Final = 64
@@ -26,12 +25,12 @@ ClosedIteration = tuple[
     int,
     int | None,
     Sequence[Sample],
-    Sequence[UserSamples],
-    Sequence[Interval] | None,
+    UserShare,
+    bool,
 ]
 """Its stage and label; when it began, how long it took and what no phase claimed of it, in nanoseconds, the last None
-where there are no phases; the samples of the phases and of the user's measurements; and the user's intervals, on the
-clock, or None where intervals are not kept. A plain tuple, for the hot path."""
+where there are no phases; the samples of the phases and what the user measured; and whether the positions of intervals
+are kept. A plain tuple, for the hot path."""
 
 
 class ClosedIterations:
@@ -105,12 +104,12 @@ class ClosedIterations:
                         for iteration in handed_on:
                             on_iteration(iteration)
                     continue
-                stage, label, _, total_ns, other_ns, samples, users, _ = closed
+                stage, label, _, total_ns, other_ns, samples, share, _ = closed
                 stages[stage.stage] = stage
                 if on_iteration is not None:
                     on_iteration(measure(closed))
                 else:
-                    stage.take(label, total_ns, other_ns, samples, users)
+                    stage.take(label, total_ns, other_ns, samples, share.samples)
             for stage in stages.values():
                 stage.fold()
         finally:
@@ -119,12 +118,10 @@ class ClosedIterations:
 
 def measure(closed: ClosedIteration) -> MeasuredIteration:
     """Takes an iteration's samples into its stage's figures."""
-    stage, label, begin_ns, total_ns, other_ns, samples, users, placed = closed
+    stage, label, begin_ns, total_ns, other_ns, samples, share, keeps_intervals = closed
     intervals = None
-    if placed is not None:
-        intervals = [(phase.name, begin - begin_ns, end - begin_ns) for phase, _, begin, end in samples]
-        if placed:
-            intervals += [(name, begin - begin_ns, end - begin_ns) for name, begin, end in placed]
-            intervals.sort(key=lambda interval: (interval[2], -interval[1]))  # inner ones first
-    ns = stage.take(label, total_ns, other_ns, samples, users)
+    if keeps_intervals:
+        of_phases = [(phase.name, begin - begin_ns, end - begin_ns) for phase, _, begin, end in samples]
+        intervals = share.among(of_phases, begin_ns)
+    ns = stage.take(label, total_ns, other_ns, samples, share.samples)
     return MeasuredIteration(stage.stage, label, begin_ns, ns, intervals)

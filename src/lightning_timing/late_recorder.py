@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from lightning_timing.alike_iterations import AlikeIterations, Moments, Slot
 from lightning_timing.clocks import Clock
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import IterationLabel
+from lightning_timing.recording import NOTHING, IterationLabel, UserShare
 
 
 class LateRecorder(Recorder):
     """As `Recorder`; but whoever tells it says how it reads moments, and is asked to let it catch up if need be."""
 
     _catch_up_if_stuck: Callable[[], bool] = bool  # there is nothing to catch up with
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cuts: deque[tuple[int, UserShare]] = deque()  # by the ends of the iterations of which it is not told yet
 
     @property
     def may_follow_late(self) -> bool:
@@ -53,6 +59,33 @@ class LateRecorder(Recorder):
             return room - 1
         return min(room, self._report_every - self.stage.iterations % self._report_every) - 1
 
+    def cut(self, end_ns: int) -> bool:
+        """An iteration ended, of which it is told later: what the user measured in it is set apart now.
+
+        Args:
+            end_ns: When it ended, on the clock.
+
+        Returns:
+            Whether it may be told later, as far as that goes.
+        """
+        if not self.can_be_told_in_one:
+            return False
+        if not self.stage.measurements:
+            return True
+        share = self.user.cut_share()
+        if share is None:
+            return False
+        self._cuts.append((end_ns, share))
+        return True
+
+    def _share_cut_at(self, end_ns: int) -> UserShare | None:
+        share = None
+        while share is None and self._cuts and self._cuts[0][0] <= end_ns:
+            cut_at_ns, cut = self._cuts.popleft()
+            if cut_at_ns == end_ns:
+                self._cut_at_ns, share = cut_at_ns, cut
+        return share
+
     @property
     def is_in_iteration(self) -> bool:
         """Whether an iteration is open."""
@@ -63,7 +96,7 @@ class LateRecorder(Recorder):
         """Whether it can be told of whole iterations, as nothing but their phases matters."""
         stage = self.stage
         is_warm = bool(stage.iterations) and stage.warmup_left <= 0
-        return is_warm and not stage.measurements and not self.cpu.is_due(stage.stage)
+        return is_warm and not self.cpu.is_due(stage.stage)
 
     def take_alike(
         self, slots: tuple[Slot, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]
@@ -77,7 +110,8 @@ class LateRecorder(Recorder):
         """
         stage = self.stage
         self._outside.take_first_wait()
-        alike = AlikeIterations(stage, slots, iterations, labels, self._intervals_to_keep)
+        shares = [self._share_cut_at(moments[-1]) or NOTHING for moments in iterations] if self._cuts else ()
+        alike = AlikeIterations(stage, slots, iterations, labels, self._intervals_to_keep, shares)
         stage.iterations += len(labels)
         self._closed_at = iterations[-1][-1]
         self._closed.add_alike(alike)

@@ -38,7 +38,6 @@ class Ledger:
         other_ns: What no phase claimed; known when it is closed.
         samples: Of the phases that were left since it was opened, in that order.
         keeps_intervals: Whether the positions of intervals are of interest.
-        placed: Intervals of the user's, which are in no sample, on the clock.
         thread: The thread that opened it.
     """
 
@@ -52,7 +51,6 @@ class Ledger:
         "last_ns",
         "other_ns",
         "phases",
-        "placed",
         "read",
         "samples",
         "thread",
@@ -71,7 +69,6 @@ class Ledger:
         self.other_ns = 0
         self.samples: list[Sample] = []
         self.keeps_intervals = False
-        self.placed: list[Interval] = []
         self.thread = get_ident()
         # One entry for each open phase; the times inside begin with those of the whole ledger.
         self._open: list[Measurement] = []
@@ -90,7 +87,6 @@ class Ledger:
         self._inside[0] = 0
         self.samples = []
         self.keeps_intervals = keep_intervals
-        self.placed = []  # a new one for each, as the one before is still to be read
         self.thread = get_ident()
         self.is_open = True
         self.begin_ns = self.last_ns = self.read()

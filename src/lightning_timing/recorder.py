@@ -13,14 +13,19 @@ from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.ledger import Ledger
-from lightning_timing.measurement import UserSamples, take_samples
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown, why_refused
 from lightning_timing.one_time import OneTimeMeasurements
 from lightning_timing.outside import Outside
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
-from lightning_timing.recording import IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
+from lightning_timing.recording import (
+    IterationLabel,
+    MeasuredIteration,
+    MeasuredOutside,
+    RecorderSettings,
+    UserShare,
+)
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.user_measurements import UserMeasurements
 
@@ -121,6 +126,7 @@ class Recorder:
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
         self._told_ns = 0  # when it was told that the iteration is closed
+        self._cut_at_ns: int | None = None  # the last end of an iteration at which the user's share was set apart
         self._report_every = 1
         self._on_report_due: Callable[[], None] | None = None
 
@@ -185,11 +191,15 @@ class Recorder:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger
         if stage.measurements:  # first, since what it costs belongs to no iteration
-            self._take_users_outside(stage, until_ns=ledger.read())
+            now = ledger.read()
+            if now != self._cut_at_ns:  # else all since the last iteration is in this one
+                self._take_users_outside(stage, until_ns=now)
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
         ledger.begin(self._intervals_to_keep > 0)
+        self.user.begin_iterations(ledger.keeps_intervals)
         self.enter, self.leave = self._inside_edges
+        self._cut_at_ns = None
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
             self._closed_at = None
@@ -198,6 +208,8 @@ class Recorder:
         """Closes the iteration as of now, or (`at_last`) as of the last phase's end."""
         ledger = self._ledger
         ledger.close(at_last)
+        if at_last:
+            self.user.rest()
         self.enter, self.leave = self._outside_edges
         end_ns = ledger.begin_ns + ledger.total_ns
         self._closed_at = None if at_last else end_ns
@@ -219,12 +231,15 @@ class Recorder:
         if not stage.iterations:
             self._recognise_compilation()
         self._outside.take_first_wait()
-        users = stage.users_known_by(self._told_ns) if stage.measurements else ()
+        share = self._share_cut_at(self._told_ns)
+        users = stage.users_known_by(self._told_ns) if stage.measurements and share is None else ()
         left_open = self.user.spoil_open(users, last_of_warmup=stage.warmup_left == 1) if users else ()
         counts = not stage.leave_out(users)
+        if share is None:
+            share = self.user.take_share(users)
         if counts:
             stage.iterations += 1
-            self._keep(label, take_samples(users) if users else [])
+            self._keep(label, share)
         else:
             self.cpu.drop()  # where it was known only now to be warm-up
             self.cpu.is_warming_up = stage.warmup_left > 0
@@ -245,9 +260,12 @@ class Recorder:
         if self._deferred is not None:
             self._deferred.timer.drop_iteration()
         self._closed_at = None
+        users = self.stage.users_known_by() if self._share_cut_at(self._ledger.read()) is None else ()
         self._ledger.drop()
+        self.user.rest()
+        self.user.take_share(())
         self.enter, self.leave = self._outside_edges
-        self.stage.drop_current(self.stage.users_known_by())
+        self.stage.drop_current(users)
 
     def finish_iteration(self) -> None:
         """Ends the iteration of a plain loop, where one follows the other.
@@ -271,12 +289,16 @@ class Recorder:
             self._compilations = compilations
             self.stage.warmup_left = max(self.stage.warmup_left, 1)
 
-    def _keep(self, label: IterationLabel, users: list[UserSamples]) -> None:
+    def _share_cut_at(self, end_ns: int) -> UserShare | None:
+        """What the user measured in an iteration that ended at a moment, if that was set apart then."""
+        return None
+
+    def _keep(self, label: IterationLabel, share: UserShare) -> None:
         """Has the iteration that was closed, and counts, taken into the figures."""
         stage, ledger = self.stage, self._ledger
         other_ns = ledger.other_ns if self._phases_are_taken else None
-        placed = ledger.placed if ledger.keeps_intervals else None
-        closed = stage, label, ledger.begin_ns, ledger.total_ns, other_ns, ledger.samples, users, placed
+        kept = ledger.keeps_intervals
+        closed = stage, label, ledger.begin_ns, ledger.total_ns, other_ns, ledger.samples, share, kept
         if isinstance(ledger, DeviceLedger) and self._deferred is not None:
             self._deferred.end_iteration(stage, measure(closed), ledger)
             stage.fold()
@@ -285,6 +307,7 @@ class Recorder:
 
     def rest(self) -> None:
         """No iteration follows for now. A stretch of them is metered as one, for the CPU's clock is slow to read."""
+        self._cut_at_ns = None
         self._closed_at = None  # until the next one there are hooks, checkpoints and waits, which are not our work
         self.cpu.rest()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
 
 from lightning_timing.errors import TimingError
 from lightning_timing.ledger import Interval
+from lightning_timing.measurement import UserSamples
 from lightning_timing.phases import TRAIN
 from lightning_timing.validation import check_whole_number
 
@@ -52,6 +54,33 @@ class IterationLabel(NamedTuple):
     global_step: int = 0
     samples: int | None = None
     skipped: bool = False
+
+
+class UserShare(NamedTuple):
+    """What the user measured in an iteration.
+
+    Attributes:
+        samples: Of each measurement that has any.
+        placed: The intervals whose positions are known, on the recorder's clock.
+    """
+
+    samples: Sequence[UserSamples] = ()
+    placed: Sequence[Interval] = ()
+
+    def among(self, intervals: list[Interval], begin_ns: int) -> list[Interval]:
+        """The intervals of an iteration's phases and these, inner ones first.
+
+        Args:
+            intervals: Those of the phases, from the iteration's beginning on.
+            begin_ns: That beginning.
+        """
+        if not self.placed:
+            return intervals
+        placed = [(name, begin - begin_ns, end - begin_ns) for name, begin, end in self.placed]
+        return sorted(intervals + placed, key=lambda interval: (interval[2], -interval[1]))
+
+
+NOTHING: Final = UserShare()
 
 
 class MeasuredIteration(NamedTuple):

@@ -40,6 +40,13 @@ class LateFollower(Protocol):
     def patience(self) -> int:
         """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
 
+    def cut(self, end_ns: int) -> bool:
+        """An iteration ended at a moment, so what is measured beside the phases belongs to the next one from now on.
+
+        Returns:
+            Whether it may be told of that later.
+        """
+
     @property
     def is_in_iteration(self) -> bool:
         """Whether an iteration is open."""
@@ -107,11 +114,12 @@ class Trail:
         edges = self.edges
         edges += ends, now, None
         end = len(edges)
-        if self._begun_at is not None:
+        may_wait = self.follower is not None and self.follower.cut(now)
+        if may_wait and self._begun_at is not None:
             self._whole[self._begun_at] = end
         self._iterations_left -= 1
         late = now - self._caught_up_at >= MAX_WAIT_NS or end >= STRIDE * MAX_EDGES
-        if self._iterations_left >= 0 and not late:
+        if may_wait and self._iterations_left >= 0 and not late:
             self._begun_at = None if self._routines is None else end
             edges += begins, now, None
             return
