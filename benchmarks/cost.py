@@ -98,6 +98,7 @@ def batch_rows(costs: Costs, traceml: Costs | None) -> list[Row]:
         row(costs, "training"),
         row(costs, "evaluation", 0.2),
         row(costs, cost_batches.SILENT),
+        row(costs, cost_batches.SPANNED),
         row(costs, cost_batches.AT_ONCE),
         row(costs, "profiling", 0.4),
         row(costs, cost_batches.ONE_HOOK),

@@ -20,7 +20,7 @@ import torch
 from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 
 from benchmarks.interleaved import Costs, interleaved
-from lightning_timing import build_callbacks
+from lightning_timing import build_callbacks, span
 from lightning_timing.presets import load_preset
 
 BATCHES = 1_000
@@ -35,6 +35,7 @@ PREPARED = "a profiler whose contexts are prepared and do nothing"
 SIMPLE = "SimpleProfiler"
 TRACEML = "traceml-ai's callback"
 SILENT = "evaluation, but for its print every 1,000 batches"
+SPANNED = "evaluation, with a span in the step"
 AT_ONCE = "evaluation, handled at once as beside a tool or a capture window"
 PRESETS = ("training", "evaluation", "profiling")
 
@@ -54,6 +55,15 @@ class TinyModule(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """SGD."""
         return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+class SpannedModule(TinyModule):
+    """The same, as a user would measure it."""
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        """The sum of a linear layer, in a span."""
+        with span("layer"):
+            return super().training_step(batch, batch_idx)
 
 
 class OneHook(pl.Callback):
@@ -143,6 +153,7 @@ def batch_costs(repeats: int) -> Costs:
     }
     for preset in PRESETS:
         candidates[preset] = _fitting(partial(preset_callbacks, preset))
+    candidates[SPANNED] = _fitting(partial(preset_callbacks, "evaluation"), module=SpannedModule)
     window = ("cuda_profiler.enable=true", "cuda_profiler.start_step=1000000")  # which never comes
     candidates[AT_ONCE] = _fitting(partial(preset_callbacks, "evaluation", *window))
     candidates[SILENT] = _fitting(partial(preset_callbacks, "evaluation", "stopwatch.print_every_n_iters=null"))
@@ -180,10 +191,14 @@ def _traceml_server() -> Iterator[None]:
             server.kill()  # it would wait for its workers to report
 
 
-def _fitting(callbacks: Callable[[], list[Any]], options: Callable[[], dict[str, Any]] = dict) -> Callable[[], float]:
+def _fitting(
+    callbacks: Callable[[], list[Any]],
+    options: Callable[[], dict[str, Any]] = dict,
+    module: Callable[[], pl.LightningModule] = TinyModule,
+) -> Callable[[], float]:
     def measure() -> float:
         loader = StampedLoader(BATCHES, (SETTLING_BATCHES, BATCHES - 1))
-        fit(loader, TinyModule(), callbacks(), **options())
+        fit(loader, module(), callbacks(), **options())
         return loader.microseconds(SETTLING_BATCHES, BATCHES - 1)
 
     return measure

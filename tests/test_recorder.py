@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,7 +95,7 @@ def test_what_the_user_measures_waits_with_its_iteration(clock: FakeClock) -> No
     recorder = new_recorder(clock, keep_intervals=True)
     handed: list[MeasuredIteration] = []
     recorder.hand_on_to(handed.append)
-    assert not recorder.cut(clock.now_ns)  # for none was counted yet
+    assert not recorder.cut(clock.now_ns, nullcontext())  # for none was counted yet
     go_through_one(recorder, clock)
     recorder.begin_iteration()
     iterations = []
@@ -103,14 +104,14 @@ def test_what_the_user_measures_waits_with_its_iteration(clock: FakeClock) -> No
         recorder.user.start("mine")
         clock.advance(ns)
         recorder.user.end("mine")
-        assert recorder.cut(clock.now_ns)
+        assert recorder.cut(clock.now_ns, nullcontext())
         iterations.append((begin, clock.now_ns))
     recorder.user.start("mine")
     recorder.take_alike((), iterations, [IterationLabel(batch_idx=n) for n in range(2)])
     recorder.work_off()
 
     assert [(row.ns["mine"], row.intervals) for row in handed[1:]] == [(1, [("mine", 0, 1)]), (2, [("mine", 0, 2)])]
-    assert not recorder.cut(clock.now_ns)  # which leaves it open
+    assert not recorder.cut(clock.now_ns, nullcontext())  # which leaves it open
 
 
 def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: FakeClock) -> None:

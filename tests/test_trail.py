@@ -48,7 +48,7 @@ class Follower:
     def patience(self) -> int:
         return self.can_wait
 
-    def cut(self, end_ns: int) -> bool:
+    def cut(self, end_ns: int, undisturbed: object) -> bool:
         self.cuts.append(end_ns)
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from lightning_timing.alike_iterations import AlikeIterations, Moments, Slot
@@ -59,11 +60,12 @@ class LateRecorder(Recorder):
             return room - 1
         return min(room, self._report_every - self.stage.iterations % self._report_every) - 1
 
-    def cut(self, end_ns: int) -> bool:
+    def cut(self, end_ns: int, undisturbed: AbstractContextManager[object]) -> bool:
         """An iteration ended, of which it is told later: what the user measured in it is set apart now.
 
         Args:
             end_ns: When it ended, on the clock.
+            undisturbed: Has Ctrl-C wait meanwhile.
 
         Returns:
             Whether it may be told later, as far as that goes.
@@ -72,11 +74,11 @@ class LateRecorder(Recorder):
             return False
         if not self.stage.measurements:
             return True
-        share = self.user.cut_share()
-        if share is None:
-            return False
-        self._cuts.append((end_ns, share))
-        return True
+        with undisturbed:  # what is set apart by half would be in no iteration, or in two
+            share = self.user.cut_share()
+            if share is not None:
+                self._cuts.append((end_ns, share))
+        return share is not None
 
     def _share_cut_at(self, end_ns: int) -> UserShare | None:
         share = None

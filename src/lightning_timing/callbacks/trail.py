@@ -8,6 +8,7 @@ batches together: between two of them, in the same order, and with the clock sho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from threading import RLock, get_ident
 from typing import Final, Protocol
@@ -40,8 +41,12 @@ class LateFollower(Protocol):
     def patience(self) -> int:
         """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
 
-    def cut(self, end_ns: int) -> bool:
+    def cut(self, end_ns: int, undisturbed: AbstractContextManager[object]) -> bool:
         """An iteration ended at a moment, so what is measured beside the phases belongs to the next one from now on.
+
+        Args:
+            end_ns: The moment.
+            undisturbed: Has Ctrl-C wait, for what must not be done by half.
 
         Returns:
             Whether it may be told of that later.
@@ -114,7 +119,7 @@ class Trail:
         edges = self.edges
         edges += ends, now, None
         end = len(edges)
-        may_wait = self.follower is not None and self.follower.cut(now)
+        may_wait = self.follower is not None and self.follower.cut(now, self._guard)
         if may_wait and self._begun_at is not None:
             self._whole[self._begun_at] = end
         self._iterations_left -= 1
