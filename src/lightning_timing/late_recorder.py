@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from lightning_timing.alike_iterations import AlikeIterations, Moments, Slot
 from lightning_timing.clocks import Clock
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import NOTHING, IterationLabel, UserShare
+from lightning_timing.recording import NOTHING, IterationLabel
 
 
 class LateRecorder(Recorder):
     """As `Recorder`; but whoever tells it says how it reads moments, and is asked to let it catch up if need be."""
 
     _catch_up_if_stuck: Callable[[], bool] = bool  # there is nothing to catch up with
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._cuts: deque[tuple[int, UserShare]] = deque()  # by the ends of the iterations of which it is not told yet
 
     @property
     def may_follow_late(self) -> bool:
@@ -75,18 +69,7 @@ class LateRecorder(Recorder):
         if not self.stage.measurements:
             return True
         with undisturbed:  # what is set apart by half would be in no iteration, or in two
-            share = self.user.cut_share()
-            if share is not None:
-                self._cuts.append((end_ns, share))
-        return share is not None
-
-    def _share_cut_at(self, end_ns: int) -> UserShare | None:
-        share = None
-        while share is None and self._cuts and self._cuts[0][0] <= end_ns:
-            cut_at_ns, cut = self._cuts.popleft()
-            if cut_at_ns == end_ns:
-                self._cut_at_ns, share = cut_at_ns, cut
-        return share
+            return self.user.shares.set_apart(end_ns, list(self.stage.measurements.values()))
 
     @property
     def is_in_iteration(self) -> bool:
@@ -112,7 +95,8 @@ class LateRecorder(Recorder):
         """
         stage = self.stage
         self._outside.take_first_wait()
-        shares = [self._share_cut_at(moments[-1]) or NOTHING for moments in iterations] if self._cuts else ()
+        of_iteration = self.user.shares.of_iteration
+        shares = [of_iteration(at[-1]) or NOTHING for at in iterations] if stage.measurements else ()
         alike = AlikeIterations(stage, slots, iterations, labels, self._intervals_to_keep, shares)
         stage.iterations += len(labels)
         self._closed_at = iterations[-1][-1]

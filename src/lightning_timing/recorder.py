@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.ledger import Ledger
+from lightning_timing.measurement import Measurement
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import shown, why_refused
 from lightning_timing.one_time import OneTimeMeasurements
@@ -126,7 +127,6 @@ class Recorder:
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
         self._told_ns = 0  # when it was told that the iteration is closed
-        self._cut_at_ns: int | None = None  # the last end of an iteration at which the user's share was set apart
         self._report_every = 1
         self._on_report_due: Callable[[], None] | None = None
 
@@ -192,14 +192,13 @@ class Recorder:
         stage, ledger = self.stage, self._ledger
         if stage.measurements:  # first, since what it costs belongs to no iteration
             now = ledger.read()
-            if now != self._cut_at_ns:  # else all since the last iteration is in this one
+            if now != self.user.shares.cut_at_ns:  # else all since the last iteration is in this one
                 self._take_users_outside(stage, until_ns=now)
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
         ledger.begin(self._intervals_to_keep > 0)
-        self.user.begin_iterations(ledger.keeps_intervals)
+        self.user.shares.begin_iterations(ledger.keeps_intervals)
         self.enter, self.leave = self._inside_edges
-        self._cut_at_ns = None
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
             self._closed_at = None
@@ -209,7 +208,7 @@ class Recorder:
         ledger = self._ledger
         ledger.close(at_last)
         if at_last:
-            self.user.rest()
+            self.user.shares.rest()
         self.enter, self.leave = self._outside_edges
         end_ns = ledger.begin_ns + ledger.total_ns
         self._closed_at = None if at_last else end_ns
@@ -231,12 +230,12 @@ class Recorder:
         if not stage.iterations:
             self._recognise_compilation()
         self._outside.take_first_wait()
-        share = self._share_cut_at(self._told_ns)
+        share = self.user.shares.of_iteration(self._told_ns)
         users = stage.users_known_by(self._told_ns) if stage.measurements and share is None else ()
         left_open = self.user.spoil_open(users, last_of_warmup=stage.warmup_left == 1) if users else ()
         counts = not stage.leave_out(users)
         if share is None:
-            share = self.user.take_share(users)
+            share = self.user.shares.take(users)
         if counts:
             stage.iterations += 1
             self._keep(label, share)
@@ -260,10 +259,12 @@ class Recorder:
         if self._deferred is not None:
             self._deferred.timer.drop_iteration()
         self._closed_at = None
-        users = self.stage.users_known_by() if self._share_cut_at(self._ledger.read()) is None else ()
+        users: Sequence[Measurement] = ()
+        if self.user.shares.of_iteration(self._ledger.read()) is None:
+            users = self.stage.users_known_by()
+            self.user.shares.take(users)
         self._ledger.drop()
-        self.user.rest()
-        self.user.take_share(())
+        self.user.shares.rest()
         self.enter, self.leave = self._outside_edges
         self.stage.drop_current(users)
 
@@ -289,10 +290,6 @@ class Recorder:
             self._compilations = compilations
             self.stage.warmup_left = max(self.stage.warmup_left, 1)
 
-    def _share_cut_at(self, end_ns: int) -> UserShare | None:
-        """What the user measured in an iteration that ended at a moment, if that was set apart then."""
-        return None
-
     def _keep(self, label: IterationLabel, share: UserShare) -> None:
         """Has the iteration that was closed, and counts, taken into the figures."""
         stage, ledger = self.stage, self._ledger
@@ -307,7 +304,7 @@ class Recorder:
 
     def rest(self) -> None:
         """No iteration follows for now. A stretch of them is metered as one, for the CPU's clock is slow to read."""
-        self._cut_at_ns = None
+        self.user.shares.rest()
         self._closed_at = None  # until the next one there are hooks, checkpoints and waits, which are not our work
         self.cpu.rest()
 

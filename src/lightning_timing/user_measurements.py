@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning_timing.clocks import Clock
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
-from lightning_timing.ledger import Interval, Ledger
-from lightning_timing.measurement import NOBODY, Measurement, Opening, take_samples
+from lightning_timing.ledger import Ledger
+from lightning_timing.measurement import NOBODY, Measurement, Opening
 from lightning_timing.misuse import Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, is_phase
-from lightning_timing.recording import UserShare
 from lightning_timing.stage_record import StageRecord
+from lightning_timing.user_shares import UserShares
 
 if TYPE_CHECKING:
     from lightning_timing.device_timer import DeviceTimer
@@ -47,26 +47,24 @@ class UserMeasurements:
         is_compiling: Whether torch.compile is tracing.
         part: Takes failures to measure.
         catch_up: Has the ledger told of all phases so far, where it follows late.
+        shares: Says which iteration gets what was measured.
     """
 
     __slots__ = (
         "_before_reading",
         "_clock",
         "_cpu",
-        "_is_in_iteration",
-        "_keeps_places",
         "_ledger",
         "_measurements",
         "_misuse",
         "_names_refused",
         "_phases_are_taken",
-        "_placed",
         "_stages",
-        "_thread",
         "_timer",
         "catch_up",
         "is_compiling",
         "part",
+        "shares",
     )
 
     def __init__(
@@ -94,40 +92,12 @@ class UserMeasurements:
         self._phases_are_taken = phases_are_taken
         self._names_refused = False
         self._measurements: Measurements = {}
-        self._is_in_iteration = not phases_are_taken  # of a plain loop always
-        self._keeps_places = False
-        self._placed: list[Interval] = []
-        self._thread = get_ident()
+        self.shares = UserShares(always_in_iteration=not phases_are_taken)
 
     def begin_stage(self, stage: StageRecord) -> None:
         """Has what follows measured for a stage, whose loop runs on this thread."""
         self._measurements = stage.measurements
-        self._thread = get_ident()
-
-    def begin_iterations(self, keep_places: bool) -> None:
-        """An iteration has begun, after which others follow until `rest`; it may be told late.
-
-        Args:
-            keep_places: Whether the positions of intervals are of interest.
-        """
-        self._is_in_iteration, self._keeps_places = True, keep_places
-
-    def rest(self) -> None:
-        """No iteration is open, and none follows for now."""
-        self._is_in_iteration = False
-
-    def take_share(self, measurements: Iterable[Measurement]) -> UserShare:
-        """Removes and returns what these have measured in the iteration that ends, and all positions."""
-        placed, self._placed = self._placed, []
-        return UserShare(take_samples(measurements), placed)
-
-    def cut_share(self) -> UserShare | None:
-        """The same of all measurements, to be counted later; None where one is open, which is to be told at once."""
-        thread = get_ident()
-        measurements = list(self._measurements.values())  # another thread may make one meanwhile
-        if any(measurement.opened_by(thread) for measurement in measurements):
-            return None
-        return self.take_share(measurements)
+        self.shares.begin_stage()
 
     def of_all_stages(self) -> Iterator[Measurements]:
         """The measurements of each stage, the current one's first."""
@@ -216,10 +186,10 @@ class UserMeasurements:
             placed_sample(ns)
 
         def placed_sample(ns: int) -> None:
-            if self._is_in_iteration and not self._keeps_places:
+            if self.shares.are_placed:
+                self.shares.place(name, measurement.begin_ns, measurement.begin_ns + ns)
+            elif self.shares.are_placed is not None:
                 measurement.append = measurement.current.append
-            elif self._is_in_iteration and self._thread == get_ident():
-                self._placed.append((name, measurement.begin_ns, measurement.begin_ns + ns))
             measurement.current.append(ns)
 
         measurement.append = first_sample

@@ -1,0 +1,83 @@
+"""Which iteration gets what the user measured, where iterations are told of later than they are."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from threading import get_ident
+
+from lightning_timing.ledger import Interval
+from lightning_timing.measurement import Measurement, take_samples
+from lightning_timing.recording import UserShare
+
+
+class UserShares:
+    """Takes each iteration's share, when it is counted or, if that is later, when it ends.
+
+    Args:
+        always_in_iteration: Whether each iteration follows the one before at once, as in a plain loop.
+
+    Attributes:
+        are_placed: Whether intervals have positions of interest: True, False, or None between iterations, where it is
+            not known yet.
+        cut_at_ns: The last end of an iteration at which its share had been set apart, if none has begun since.
+    """
+
+    def __init__(self, *, always_in_iteration: bool) -> None:
+        self.are_placed: bool | None = False if always_in_iteration else None
+        self.cut_at_ns: int | None = None
+        self._placed: list[Interval] = []
+        self._thread = get_ident()
+        self._set_apart: deque[tuple[int, UserShare]] = deque()  # by the ends of iterations, which come in their order
+
+    def begin_stage(self) -> None:
+        """The loop of another stage begins, on this thread."""
+        self._thread = get_ident()
+
+    def begin_iterations(self, are_placed: bool) -> None:
+        """An iteration has begun, and others follow it until `rest`.
+
+        Args:
+            are_placed: Whether intervals have positions of interest.
+        """
+        self.are_placed = are_placed
+        self.cut_at_ns = None
+
+    def rest(self) -> None:
+        """No iteration is open, and none follows for now."""
+        self.are_placed = self.cut_at_ns = None
+
+    def place(self, name: str, begin_ns: int, end_ns: int) -> None:
+        """Notes where an interval lies, if it is the loop's own thread that measured it."""
+        if get_ident() == self._thread:
+            self._placed.append((name, begin_ns, end_ns))
+
+    def take(self, measurements: Iterable[Measurement]) -> UserShare:
+        """Removes and returns what these have measured since the last share was taken."""
+        placed, self._placed = self._placed, []
+        return UserShare(take_samples(measurements), placed)
+
+    def set_apart(self, end_ns: int, measurements: Iterable[Measurement]) -> bool:
+        """Takes the share of an iteration that has ended, until it is counted.
+
+        Args:
+            end_ns: When it ended, on the recorder's clock.
+            measurements: All of its stage.
+
+        Returns:
+            Whether it did: not where one is open on this thread, which has to be told of at once.
+        """
+        thread = get_ident()
+        if any(measurement.opened_by(thread) for measurement in measurements):
+            return False
+        self._set_apart.append((end_ns, self.take(measurements)))
+        return True
+
+    def of_iteration(self, end_ns: int) -> UserShare | None:
+        """The share of the iteration that ended at a moment, if that had been set apart. It is not kept any longer."""
+        while self._set_apart and self._set_apart[0][0] <= end_ns:
+            cut_at_ns, share = self._set_apart.popleft()
+            if cut_at_ns == end_ns:
+                self.cut_at_ns = end_ns
+                return share
+        return None
