@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import get_ident
 
 from lightning_timing.ledger import Interval
 from lightning_timing.measurement import Measurement, take_samples
-from lightning_timing.recording import UserShare
+from lightning_timing.recording import NOTHING, UserShare
 
 
 class UserShares:
@@ -54,10 +54,13 @@ class UserShares:
 
     def take(self, measurements: Iterable[Measurement]) -> UserShare:
         """Removes and returns what these have measured since the last share was taken."""
-        placed, self._placed = self._placed, []
-        return UserShare(take_samples(measurements), placed)
+        placed: Sequence[Interval] = ()
+        if self._placed:
+            placed, self._placed = self._placed, []
+        samples = take_samples(measurements)
+        return UserShare(samples, placed) if samples or placed else NOTHING
 
-    def set_apart(self, end_ns: int, measurements: Iterable[Measurement]) -> bool:
+    def set_apart(self, end_ns: int, measurements: Sequence[Measurement]) -> bool:
         """Takes the share of an iteration that has ended, until it is counted.
 
         Args:
@@ -68,8 +71,9 @@ class UserShares:
             Whether it did: not where one is open on this thread, which has to be told of at once.
         """
         thread = get_ident()
-        if any(measurement.opened_by(thread) for measurement in measurements):
-            return False
+        for measurement in measurements:
+            if measurement.opened_by(thread):
+                return False
         self._set_apart.append((end_ns, self.take(measurements)))
         return True
 
