@@ -579,6 +579,72 @@ def spans_in_every_hook(run: Run) -> None:
     run.fit(run.module(training_step=step), spanned, accumulate_grad_batches=2, max_epochs=2)
 
 
+def spans_round_epochs_and_validations(run: Run) -> None:
+    """In hooks between iterations; with no CPU usage, which would have an epoch's first iteration begin at once."""
+    run.options = {"num_warmup_iters": 0, "cpu_usage_meas_name": None}
+
+    def hook(*_: Any) -> None:
+        with span("elsewhere"):
+            run.spend()
+
+    hooks = ("on_train_epoch_start", "on_train_epoch_end", "on_validation_start", "on_validation_epoch_start")
+    spanned = callback(lightning(), "Spans", **dict.fromkeys(hooks, hook))
+    loaders = run.loader(60), run.loader(5)
+    run.fit(run.module(), spanned, loaders=loaders, val_check_interval=20, limit_val_batches=None, max_epochs=3)
+    assert len([line for line in lines(run.root, "outside") if line["name"] == "elsewhere"]) == 6 + 2 * 9
+
+
+def spans_and_a_loop_in_a_hook(run: Run) -> None:
+    """Its turns end no iteration: what is measured in it is in the batch whose hook runs it."""
+
+    def validate(_: Any, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
+        if index % 10 == 5:
+            connector, hook = trainer._logger_connector, module._current_fx_name
+            first = connector._first_loop_iter
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
+            connector._first_loop_iter, module._current_fx_name = first, hook
+            trainer.fit_loop.epoch_loop._results.batch = None
+            module.train()
+
+    module = run.module(validation_step=_with_spans(run, 0), training_step=_with_spans(run, 0))
+    validating = callback(lightning(), "Validating", on_train_batch_end=validate)
+    loaders = run.loader(40), run.loader(5)
+    run.fit(module, validating, loaders=loaders, limit_val_batches=None, val_check_interval=20)
+
+
+def spans_beside_batches_of_none(run: Run) -> None:
+    """No hook of ours is told of those, so their iterations are dropped; another thread's span is new after one."""
+
+    class WithNone:
+        def __iter__(self) -> Iterator[Any]:
+            for index, batch in enumerate(run.loader(40)):
+                yield None if index in (20, 38) else batch
+
+        def __len__(self) -> int:
+            return 40
+
+    spanned, beside = _with_spans(run, 0), _with_a_span_beside(run, (0, 39), (1, 30))
+
+    def step(module: Any, batch: Any, index: int) -> Any:
+        if index == 22:
+            run.said.append(Stopwatch().get_num_nonwarmup_iters_measured())
+        return beside(module, batch, index) if module.current_epoch == 0 else spanned(module, batch, index)
+
+    run.fit(run.module(training_step=step), loaders=(WithNone(),), max_epochs=2)
+
+
+def disabled_amid_the_run(run: Run) -> None:
+    def step(module: Any, batch: Any, index: int) -> Any:
+        run.spend()
+        if index == 50:
+            Stopwatch().disable()
+        return module.layer(batch).sum()
+
+    run.fit(run.module(training_step=step))
+
+
 def spans_and_an_exception(run: Run) -> None:
     def step(module: Any, batch: Any, index: int) -> Any:
         with span("step"):
@@ -705,6 +771,10 @@ SCENARIOS = [
     span_left_open,
     span_over_several_batches,
     spans_in_every_hook,
+    spans_round_epochs_and_validations,
+    spans_and_a_loop_in_a_hook,
+    spans_beside_batches_of_none,
+    disabled_amid_the_run,
     spans_and_an_exception,
     prints,
     summaries,

@@ -114,6 +114,29 @@ def test_what_the_user_measures_waits_with_its_iteration(clock: FakeClock) -> No
     assert not recorder.cut(clock.now_ns, nullcontext())  # which leaves it open
 
 
+def test_what_was_set_apart_at_no_end_is_in_the_iteration_that_goes_on(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    handed: list[MeasuredIteration] = []
+    recorder.hand_on_to(handed.append)
+    go_through_one(recorder, clock)
+    recorder.begin_iteration()
+    for ns in (1, 2):
+        recorder.user.start("mine")
+        clock.advance(ns)
+        recorder.user.end("mine")
+        assert recorder.cut(clock.now_ns, nullcontext())
+    clock.advance(1)
+    recorder.user.start("mine")
+    clock.advance(3)
+    recorder.user.end("mine")
+    recorder.close_iteration()
+    recorder.count_iteration(IterationLabel())
+    recorder.work_off()
+
+    assert handed[1].ns["mine"] == 6
+    assert recorder.figures().stages["train"].measurements["mine"].count == 3
+
+
 def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: FakeClock) -> None:
     simulated = SimulatedClock()
     timer: DeviceTimer[Any] = DeviceTimer(SimulatedDevice(simulated), clock=simulated)

@@ -194,6 +194,7 @@ class Recorder:
             now = ledger.read()
             if now != self.user.shares.cut_at_ns:  # else all since the last iteration is in this one
                 self._take_users_outside(stage, until_ns=now)
+                self.user.shares.forget_places()
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
             self.cpu.begin()
         ledger.begin(self._intervals_to_keep > 0)
@@ -260,8 +261,9 @@ class Recorder:
             self._deferred.timer.drop_iteration()
         self._closed_at = None
         users: Sequence[Measurement] = ()
-        if self.user.shares.of_iteration(self._ledger.read()) is None:
-            users = self.stage.users_known_by()
+        now = self._ledger.read()
+        if self.user.shares.of_iteration(now) is None:
+            users = self.stage.users_known_by(now)
             self.user.shares.take(users)
         self._ledger.drop()
         self.user.shares.rest()
@@ -304,7 +306,6 @@ class Recorder:
 
     def rest(self) -> None:
         """No iteration follows for now. A stretch of them is metered as one, for the CPU's clock is slow to read."""
-        self.user.shares.rest()
         self._closed_at = None  # until the next one there are hooks, checkpoints and waits, which are not our work
         self.cpu.rest()
 
@@ -407,6 +408,7 @@ class Recorder:
     def release(self) -> None:
         """The run ends: waits once for the device's last times, and ends what runs beside the measured code."""
         try:
+            self.catch_up()
             self.rest()
             begin = self.clock()
             self.work_off()

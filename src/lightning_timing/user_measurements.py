@@ -28,6 +28,10 @@ _STARTED_TWICE: Final = (
     "measurement {!r} was started twice: a name is open once at a time on a thread; "
     "end it first, or give each level a name of its own"
 )
+_NOT_STARTED: Final = (
+    "measurement {} was ended without having been started on its thread: start it with start_meas before, on the same "
+    "thread, or use `with span(...)`"
+)
 
 
 class UserMeasurements:
@@ -240,7 +244,7 @@ class UserMeasurements:
         measurement = _open_on(thread, self.of_all_stages(), name)
         if measurement is None:
             about = _TOO_MANY_NAMES if self._names_refused else name
-            self._misuse.report(about, f"measurement {shown(name)} was ended without having been started on its thread")
+            self._misuse.report(about, _NOT_STARTED.format(shown(name)))
             return
         measurement.go_unusual()
         opening = measurement.openings.pop(thread)

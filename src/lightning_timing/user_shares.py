@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from threading import get_ident
 
 from lightning_timing.ledger import Interval
@@ -20,7 +21,7 @@ class UserShares:
     Attributes:
         are_placed: Whether intervals have positions of interest: True, False, or None between iterations, where it is
             not known yet.
-        cut_at_ns: The last end of an iteration at which its share had been set apart, if none has begun since.
+        cut_at_ns: The last end of an iteration at which its share had been set apart.
     """
 
     def __init__(self, *, always_in_iteration: bool) -> None:
@@ -41,11 +42,14 @@ class UserShares:
             are_placed: Whether intervals have positions of interest.
         """
         self.are_placed = are_placed
-        self.cut_at_ns = None
 
     def rest(self) -> None:
         """No iteration is open, and none follows for now."""
-        self.are_placed = self.cut_at_ns = None
+        self.are_placed = None
+
+    def forget_places(self) -> None:
+        """What was measured so far lies between iterations."""
+        self._placed.clear()
 
     def place(self, name: str, begin_ns: int, end_ns: int) -> None:
         """Notes where an interval lies, if it is the loop's own thread that measured it."""
@@ -78,10 +82,31 @@ class UserShares:
         return True
 
     def of_iteration(self, end_ns: int) -> UserShare | None:
-        """The share of the iteration that ended at a moment, if that had been set apart. It is not kept any longer."""
-        while self._set_apart and self._set_apart[0][0] <= end_ns:
+        """The share of the iteration that ended at a moment, if that had been set apart. It is not kept any longer.
+
+        What was set apart before, at an end that proved to be none, is in it too: a loop in a hook has turns as well.
+        """
+        parts: list[UserShare] = []
+        cut_at_ns = None
+        while self._set_apart and self._set_apart[0][0] <= end_ns and cut_at_ns != end_ns:
             cut_at_ns, share = self._set_apart.popleft()
-            if cut_at_ns == end_ns:
-                self.cut_at_ns = end_ns
-                return share
+            parts.append(share)
+        if cut_at_ns == end_ns:
+            self.cut_at_ns = end_ns
+            return parts[0] if len(parts) == 1 else _joined(parts)
+        self._give_back(parts)
         return None
+
+    def _give_back(self, parts: Iterable[UserShare]) -> None:
+        """What was set apart is still to be taken."""
+        for share in parts:
+            self._placed[:0] = share.placed
+            for measurement, samples in share.samples:
+                measurement.current[:0] = samples
+
+
+def _joined(parts: Sequence[UserShare]) -> UserShare:
+    samples: dict[Measurement, list[int]] = {}
+    for measurement, taken in chain.from_iterable(share.samples for share in parts):
+        samples.setdefault(measurement, []).extend(taken)
+    return UserShare(list(samples.items()), list(chain.from_iterable(share.placed for share in parts)))

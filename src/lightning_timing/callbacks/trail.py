@@ -119,7 +119,7 @@ class Trail:
         edges = self.edges
         edges += ends, now, None
         end = len(edges)
-        may_wait = self.follower is not None and self.follower.cut(now, self._guard)
+        may_wait = self.follower is not None and not self._is_hurried and self.follower.cut(now, self._guard)
         if may_wait and self._begun_at is not None:
             self._whole[self._begun_at] = end
         self._iterations_left -= 1
