@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 
 import pytest
 from known_cost import FakeClock
+from whole_suite import Suite
 
-from lightning_timing import Stopwatch, TimingError, span
+from lightning_timing import NVTXRangeWrapper, Stopwatch, TimingError, span
+from lightning_timing.span import Span
+from lightning_timing.stopwatch import STOPWATCH
 
 MS = 1_000_000
 
@@ -101,3 +107,138 @@ def test_a_generator_function_is_refused_since_its_call_does_no_work() -> None:
     for function in (numbers, later_numbers):
         with pytest.raises(TimingError, match="inside it"):
             span("numbers")(function)
+
+
+# ---- switched on and off around it, inside it, and beside it ----
+
+
+def test_a_span_does_nothing_while_nothing_is_enabled_and_gives_no_value() -> None:
+    held = span("held")
+    with held as value, span("other") as other:
+        assert (value, other) == (None, None)
+    with ExitStack() as stack:
+        assert stack.enter_context(held) is None
+    with pytest.raises(KeyError, match="the user's"), held:
+        raise KeyError("the user's")
+
+
+def test_a_block_ends_as_it_began_whatever_is_switched_on_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = Suite(monkeypatch).tool
+    clock = FakeClock(now_ns=0)
+    held = span("held")
+    with held:
+        Stopwatch(num_warmup_iters=0, clock=clock)
+        with held:
+            clock.advance(MS)
+            NVTXRangeWrapper().enable()
+        with held:
+            clock.advance(2 * MS)
+    assert counts_and_means() == {"held": (2, 0.0015)}
+    assert tool.events == ["+held", "-held"]
+    NVTXRangeWrapper().disable()
+    Stopwatch().reset()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_switched_off_in_a_block_is_left_alone_at_its_end(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = Suite(monkeypatch).tool
+    Stopwatch(num_warmup_iters=0)
+    NVTXRangeWrapper().enable()
+    with suppress(ZeroDivisionError), span("outer"):
+        with span("inner"):
+            Stopwatch().disable()
+        with pytest.warns(UserWarning, match="left open"):
+            NVTXRangeWrapper().disable()
+        assert not fails or 1 / 0
+    assert tool.events == ["+outer", "+inner", "-inner", "-outer"]
+    assert Stopwatch().summary().stages["train"].measurements["inner"].count == 0
+
+
+@pytest.mark.parametrize("ranges", [False, True])
+@pytest.mark.parametrize("stopwatch", [False, True])
+def test_a_span_does_what_is_enabled_and_no_more(
+    stopwatch: bool, ranges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = Suite(monkeypatch).tool
+    held = span("held")
+    for _ in range(2):
+        if stopwatch:
+            Stopwatch(num_warmup_iters=0)
+        if ranges:
+            NVTXRangeWrapper().enable()
+        with held:
+            pass
+        if stopwatch:
+            assert {name: count for name, (count, _) in counts_and_means().items()} == {"held": 1}
+        assert tool.events == (["+held", "-held"] if ranges else [])
+        tool.events.clear()
+        NVTXRangeWrapper().disable()
+        Stopwatch().reset()
+        with held:
+            pass
+        assert tool.events == []
+        assert Stopwatch().summary().stages == {}
+
+
+@pytest.mark.filterwarnings("ignore:.* was ended without having been started")  # switched off and on again inside it
+def test_spans_fail_nowhere_while_another_thread_switches_on_and_off() -> None:
+    stop = threading.Event()
+
+    def enter() -> int:
+        entered = 0
+        while not stop.is_set():
+            with span("mine"):
+                entered += 1
+        return entered
+
+    with ThreadPoolExecutor(2) as pool:
+        entering = [pool.submit(enter) for _ in range(2)]
+        try:
+            for _ in range(300):
+                Stopwatch().enable(num_warmup_iters=0, on_misuse="warn")
+                NVTXRangeWrapper().enable()
+                Stopwatch().disable()
+                NVTXRangeWrapper().disable()
+        finally:
+            stop.set()
+        assert all(each.result(60) for each in entering)
+    assert Span.__enter__ is Span.__exit__  # both do nothing
+
+
+def test_both_may_be_switched_at_once_by_two_threads() -> None:
+    def switch(enable: Callable[[], object], disable: Callable[[], object]) -> None:
+        for _ in range(300):
+            enable()
+            disable()
+        enable()
+
+    mine, ranges = Stopwatch(), NVTXRangeWrapper()
+    with ThreadPoolExecutor(2) as pool:
+        switching = [
+            pool.submit(switch, lambda: mine.enable(num_warmup_iters=0), mine.disable),
+            pool.submit(switch, lambda: ranges.enable(keep_track_of_range_order=True), ranges.disable),
+        ]
+        for each in switching:
+            each.result(60)
+    with span("mine"):
+        with pytest.warns(UserWarning, match="left open"):
+            assert [each.name for each in ranges.close_open_ranges()] == ["mine"]
+        assert STOPWATCH.recorder is not None
+        assert STOPWATCH.recorder.stage.measurements["mine"].is_open_on_any
+        ranges.disable()
+    mine.reset()
+
+
+def test_a_handler_that_raises_as_it_is_switched_on_leaves_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    for singleton, enable in (
+        (Stopwatch, lambda: Stopwatch().enable()),
+        (NVTXRangeWrapper, lambda: NVTXRangeWrapper().enable(keep_track_of_range_order=True)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(singleton, "on_switch", staticmethod(interrupted))
+            with pytest.raises(KeyboardInterrupt):
+                enable()
+        assert singleton().recorder is None

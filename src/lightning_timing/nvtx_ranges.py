@@ -44,6 +44,9 @@ class NVTXRangeWrapper:
         MisuseError: If it is to be enabled and is enabled already.
     """
 
+    on_switch: ClassVar[Callable[[], None]] = staticmethod(_nothing)
+    """Called whenever pushing and popping begins or ceases to have an effect. Set by `span`."""
+
     __slots__ = ("_enabled", "part", "pushes_phases", "recorder")
 
     _instance: ClassVar[NVTXRangeWrapper | None] = None
@@ -105,25 +108,36 @@ class NVTXRangeWrapper:
         if status.problem is not None:
             warn_once(status.problem, stacklevel=3)
         if status.sink is not None or sync_on_push or sync_on_pop or keep_track_of_range_order:
-            self.recorder = RangeRecorder(
+            recorder = RangeRecorder(
                 status.sink or _NO_SINK,
                 tracked=keep_track_of_range_order,
                 sync_on_push=synchronize if sync_on_push else None,
                 sync_on_pop=synchronize if sync_on_pop else None,
             )
+            self._switch_to(recorder)
         self.part = Part("NVTX", strict=keep_track_of_range_order, turn_off=self._give_up)
         self._enabled = True
 
     def disable(self) -> None:
         """Closes the ranges that this thread has open, and makes every method a no-op again. May be called twice."""
         self._enabled = self.pushes_phases = False
-        recorder, self.recorder = self.recorder, None
+        recorder = self._switch_to(None)
         if recorder is not None:
             with self.part:
                 recorder.close_all()
 
+    def _switch_to(self, recorder: RangeRecorder | None) -> RangeRecorder | None:
+        """Has ranges taken by another recorder, or by none. Returns the one before."""
+        before, self.recorder = self.recorder, recorder
+        try:
+            type(self).on_switch()
+        except BaseException:  # of a signal's handler: ranges are taken from all or from nobody
+            self.recorder = None
+            raise
+        return before
+
     def _give_up(self) -> None:
-        recorder, self.recorder = self.recorder, None
+        recorder = self._switch_to(None)
         if recorder is not None:
             recorder.close_all(quietly=True)
 

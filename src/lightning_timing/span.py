@@ -6,20 +6,26 @@ import functools
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.errors import MisuseError, TimingError
-from lightning_timing.nvtx_ranges import NVTX_RANGES
-from lightning_timing.stopwatch import STOPWATCH
+from lightning_timing.nvtx_ranges import NVTX_RANGES, NVTXRangeWrapper
+from lightning_timing.stopwatch import STOPWATCH, Stopwatch
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _MAX_SPANS_KEPT: Final = 1024
 
 
+_do_nothing: Final[Any] = "".__init__  # type: ignore[misc]  # no subclass's: it is that of this very string
+"""Takes anything and returns None. Of all that does, C code that needs no frame costs least: half an empty function."""
+
+
 class Span:
     """A context manager and a decorator. It holds no state of its own, so one serves any number of threads at once.
+
+    Entering and leaving it is what the Stopwatch and the NVTXRangeWrapper need as they are now: see `_switch`.
 
     Attributes:
         name: The measurement's and the range's name.
@@ -27,29 +33,11 @@ class Span:
 
     __slots__ = ("name",)
 
+    __enter__: ClassVar[Callable[..., None]] = _do_nothing
+    __exit__: ClassVar[Callable[..., None]] = _do_nothing
+
     def __init__(self, name: str) -> None:
         self.name = name
-
-    def __enter__(self) -> None:
-        if NVTX_RANGES.recorder is not None:
-            NVTX_RANGES.range_push(self.name)
-        if STOPWATCH.recorder is not None:
-            STOPWATCH.start_meas(self.name)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if STOPWATCH.recorder is not None:
-            if kind is None:
-                STOPWATCH.end_meas(self.name)
-            else:
-                with suppress(MisuseError):  # what the block raised is what is to be seen
-                    STOPWATCH.end_meas(self.name)
-        if NVTX_RANGES.recorder is not None:
-            if kind is None:
-                NVTX_RANGES.range_pop(self.name)
-            else:
-                NVTX_RANGES.unwind(self.name)
 
     def __call__(self, function: _Function) -> _Function:
         """Wraps a function, or a coroutine function, so that each call of it is a span.
@@ -83,6 +71,81 @@ class Span:
 
         return timed  # type: ignore[return-value]  # wraps keeps the signature, which mypy cannot see
 
+
+# What a span does, by what is enabled. What is disabled while it is open is left alone when it ends.
+
+
+def _start(span: Span) -> None:
+    recorder = STOPWATCH.recorder
+    if recorder is not None:
+        recorder.user.start(span.name)
+
+
+def _end(
+    span: Span, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    recorder = STOPWATCH.recorder
+    if recorder is None:
+        return
+    if kind is None:
+        recorder.user.end(span.name)
+    else:
+        with suppress(MisuseError):  # what the block raised is what is to be seen
+            recorder.user.end(span.name)
+
+
+def _push(span: Span) -> None:
+    NVTX_RANGES.range_push(span.name)
+
+
+def _pop(
+    span: Span, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    if kind is None:
+        NVTX_RANGES.range_pop(span.name)
+    else:
+        NVTX_RANGES.unwind(span.name)
+
+
+def _push_and_start(span: Span) -> None:
+    _push(span)
+    _start(span)
+
+
+def _end_and_pop(
+    span: Span, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    _end(span, kind, error, trace)
+    _pop(span, kind, error, trace)
+
+
+_WHAT_IT_DOES: Final[dict[tuple[bool, bool], tuple[Callable[..., None], Callable[..., None]]]] = {
+    (False, False): (_do_nothing, _do_nothing),
+    (True, False): (_start, _end),
+    (False, True): (_push, _pop),
+    (True, True): (_push_and_start, _end_and_pop),
+}
+"""By whether the Stopwatch measures, and whether ranges are taken: on entering a span, and on leaving it."""
+
+
+def _switch() -> None:
+    """Has spans do from now on what is enabled now, and nothing more, which costs a block least.
+
+    Python looks for both methods of a context manager in its class, the one for its end too before it is entered. So a
+    block that is in the midst of it ends as it began.
+    """
+    before = None
+    # Another thread may enable something meanwhile: whoever is the last one here sees all of it.
+    while before != (now := (STOPWATCH.recorder is not None, NVTX_RANGES.recorder is not None)):
+        enter, leave = _WHAT_IT_DOES[now]
+        # Nothing is called between these two, so no other thread enters a span with one of them and not the other.
+        Span.__enter__ = enter
+        Span.__exit__ = leave
+        before = now
+
+
+Stopwatch.on_switch = NVTXRangeWrapper.on_switch = staticmethod(_switch)
+_switch()
 
 _spans: dict[str, Span] = {}
 """Those made so far, by name; a bounded number of them."""

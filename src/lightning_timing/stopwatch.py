@@ -21,6 +21,10 @@ _NAME: Final = "the Stopwatch"
 _NAME_OF_PRINTING: Final = "the printed report"
 
 
+def _nothing() -> None:
+    """Nobody is to be told."""
+
+
 class Stopwatch:
     """Times named measurements: averages per interval and per iteration, after a warm-up, at a cost of nanoseconds.
 
@@ -35,6 +39,9 @@ class Stopwatch:
 
     render: ClassVar[Callable[[Figures], str]] = staticmethod(repr)
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
+
+    on_switch: ClassVar[Callable[[], None]] = staticmethod(_nothing)
+    """Called whenever it was enabled or disabled. Set by `span`, which costs nothing while there is nothing to do."""
 
     __slots__ = ("_last", "_part", "_print", "_printing", "recorder")
 
@@ -63,7 +70,7 @@ class Stopwatch:
         return Stopwatch, ()
 
     def _forget(self) -> None:
-        self.recorder = None
+        self._switch_to(None)
         self._last = None
         self._part = Part(_NAME, strict=True)
         self._print = print
@@ -126,13 +133,22 @@ class Stopwatch:
         recorder.user.part = self._part
         if print_every_n_iters is not None:
             recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.stage))
+        self._switch_to(recorder)
+
+    def _switch_to(self, recorder: Recorder | None) -> None:
         self.recorder = recorder
+        try:
+            type(self).on_switch()
+        except BaseException:  # of a signal's handler: it is either enabled for all or for nobody
+            self.recorder = None
+            raise
 
     def detach(self, recorder: Recorder) -> None:
         """Turns every method into a no-op again, if it is this recorder that takes the measurements."""
         if self.recorder is recorder:
             recorder.report_every(1, None)
-            self._last, self.recorder = recorder, None
+            self._last = recorder
+            self._switch_to(None)
             # A callback's would keep its Trainer alive, and the module's weights with it.
             self._print = print
             self._part = recorder.user.part = _detached(self._part, _NAME)
