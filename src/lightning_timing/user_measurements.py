@@ -114,7 +114,8 @@ class UserMeasurements:
 
     def start(self, name: str) -> None:
         """Starts a measurement: as in `Stopwatch.start_meas`."""
-        if self.is_compiling():
+        is_compiling, clock = self.is_compiling, self._clock
+        if is_compiling():
             return
         try:
             try:
@@ -125,7 +126,7 @@ class UserMeasurements:
                     return
                 measurement = added
             thread = get_ident()
-            now = self._clock()
+            now = clock()
             # Nothing is called between this test and the two stores, so no other thread can come in between.
             if measurement.thread:
                 self._start_unusual(measurement, thread)
@@ -137,10 +138,11 @@ class UserMeasurements:
 
     def end(self, name: str) -> None:
         """Ends a measurement: as in `Stopwatch.end_meas`."""
-        if self.is_compiling():
+        is_compiling, clock = self.is_compiling, self._clock
+        if is_compiling():
             return
         try:
-            now = self._clock()
+            now = clock()
             try:
                 measurement = self._measurements[name]
             except (KeyError, TypeError):
@@ -151,7 +153,8 @@ class UserMeasurements:
                 self._end_unusual(name, now)
                 return
             measurement.thread = NOBODY
-            measurement.append(now - measurement.begin_ns)
+            append = measurement.append
+            append(now - measurement.begin_ns)
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
             self.part.fail(error)
 
