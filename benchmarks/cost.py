@@ -8,8 +8,8 @@ Candidates take turns; a ratio is the median over the repeats of the two costs o
 - Pairs: 40,000 starts and ends in a loop unrolled tenfold. SimpleProfiler as in use: its lists grow and are never
   cleared. The Stopwatch with a `finish_iter` after every ten pairs, whose cost is in the figure and is shown alone as
   well. `span` with both of the Stopwatch and the NVTX ranges enabled. No NVTX tool is attached.
-- Batches: a linear layer under SGD in a real Trainer; the mean of 950 of them from one request for a batch to the next,
-  prints (to nowhere), the record and all else that happens now and then included. A preset's cost is what its batch
+- Batches: a linear layer under SGD in a real Trainer; the mean of 1,000 of them from one request for a batch to the
+  next, the print that comes after as many (to nowhere), the record and all else that happens now and then included. A preset's cost is what its batch
   takes beyond a Trainer's without callbacks, relative to what three empty callbacks take beyond it. `training` adds no
   callback: its row shows the noise, as the row above it does.
 - Long run: 200,000 iterations after 10,000, in a process of its own.

@@ -24,6 +24,7 @@ from lightning_timing import build_callbacks, span
 from lightning_timing.presets import load_preset
 
 BATCHES = 1_000
+"""As many are counted: of a preset that prints every 1,000, one print is in them."""
 SETTLING_BATCHES = 50
 """The first ones, which are not counted: caches fill, warm-up ends."""
 
@@ -197,8 +198,9 @@ def _fitting(
     module: Callable[[], pl.LightningModule] = TinyModule,
 ) -> Callable[[], float]:
     def measure() -> float:
-        loader = StampedLoader(BATCHES, (SETTLING_BATCHES, BATCHES - 1))
+        first, last = SETTLING_BATCHES, SETTLING_BATCHES + BATCHES
+        loader = StampedLoader(last + 1, (first, last))
         fit(loader, module(), callbacks(), **options())
-        return loader.microseconds(SETTLING_BATCHES, BATCHES - 1)
+        return loader.microseconds(first, last)
 
     return measure

@@ -1,6 +1,6 @@
 """Where the time goes that timing costs a training batch.
 
-    python -m benchmarks.cost_parts [--batches 3000] [--markdown]
+    python -m benchmarks.cost_parts [--batches 3010] [--markdown]
 
 The preset `evaluation` in a real Trainer, as in `benchmarks.cost`. Some functions are timed by the wall clock from
 within, which adds a fifth of a microsecond or so to each call; the median of five runs. Run it on a quiet machine.
@@ -24,7 +24,7 @@ import torch
 from benchmarks.cost_batches import StampedLoader, TinyModule, fit, preset_callbacks
 from benchmarks.quiet import silence_lightning
 from benchmarks.tables import print_table
-from lightning_timing import StopwatchCallback
+from lightning_timing import Stopwatch, StopwatchCallback
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.closed_iterations import ClosedIterations
@@ -36,6 +36,7 @@ PARTS: tuple[tuple[str, type, str], ...] = (
     ("the turn to the next batch, with all that waits for it", Trail, "turn"),
     ("- of that, working off iterations: figures and rows", ClosedIterations, "work_off"),
     ("- - of that, a row of the record", RunFiles, "write_iteration"),
+    ("- of that, the report that is printed every 1,000 batches", Stopwatch, "_print_report"),
     ("writing the record, on a thread of its own", RecordWriter, "_write"),
 )
 
@@ -65,7 +66,7 @@ def parts_of(batches: int) -> dict[str, float]:
 def main() -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=3000, help="in each training")
+    parser.add_argument("--batches", type=int, default=3010, help="in each training; ten are warm-up")
     parser.add_argument("--markdown", action="store_true", help="for the documentation")
     arguments = parser.parse_args()
     silence_lightning()

@@ -64,10 +64,10 @@ class LateRecorder(Recorder):
         Returns:
             Whether it may be told later, as far as that goes.
         """
-        if not self.can_be_told_in_one:
-            return False
         if not self.stage.measurements:
             return True
+        if not self.can_be_told_in_one:
+            return False
         with undisturbed:  # what is set apart by half would be in no iteration, or in two
             return self.user.shares.set_apart(end_ns, list(self.stage.measurements.values()))
 
