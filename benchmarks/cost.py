@@ -9,9 +9,9 @@ Candidates take turns; a ratio is the median over the repeats of the two costs o
   cleared. The Stopwatch with a `finish_iter` after every ten pairs, whose cost is in the figure and is shown alone as
   well. `span` with both of the Stopwatch and the NVTX ranges enabled. No NVTX tool is attached.
 - Batches: a linear layer under SGD in a real Trainer; the mean of 1,000 of them from one request for a batch to the
-  next, the print that comes after as many (to nowhere), the record and all else that happens now and then included. A preset's cost is what its batch
-  takes beyond a Trainer's without callbacks, relative to what three empty callbacks take beyond it. `training` adds no
-  callback: its row shows the noise, as the row above it does.
+  next, the print that comes after as many (to nowhere), the record and all else that happens now and then included. A
+  preset's cost is what its batch takes beyond a Trainer's without callbacks, relative to what three empty callbacks
+  take beyond it. `training` adds no callback: its row shows the noise, as the row above it does.
 - Long run: 200,000 iterations after 10,000, in a process of its own.
 - Import: a fresh interpreter.
 """
