@@ -299,6 +299,16 @@ def validation_in_mid_epoch(run: Run) -> None:
     run.fit(run.module(), loaders=loaders, val_check_interval=40, limit_val_batches=None, max_epochs=2)
 
 
+def a_report_before_validation(run: Run) -> None:
+    """Due after the last batch before it, amid accumulating, and no part of the wait for its first batch."""
+    run.options = {"print_every_n_iters": 40, "num_warmup_iters": 0}
+    loaders = run.loader(), run.loader(20)
+    options = {"val_check_interval": 40, "limit_val_batches": None, "accumulate_grad_batches": 3}
+    run.fit(run.module(), loaders=loaders, max_epochs=2, **options)
+    wait = summary(run.root)["stages"]["validate"]["measurements"]["first_data_wait"]
+    assert wait["max_s"] == pytest.approx(500e-9)  # what the loader's first batch costs
+
+
 def ranks_that_wait(run: Run) -> None:
     """Also while validation is set up, when gradients are accumulated."""
 
@@ -749,6 +759,7 @@ SCENARIOS = [
     clipping_at_times,
     lbfgs,
     validation_in_mid_epoch,
+    a_report_before_validation,
     ranks_that_wait,
     sanity_check,
     checkpoints,

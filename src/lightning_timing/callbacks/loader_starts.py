@@ -7,6 +7,7 @@ no length, they fetch its first batch there as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ class _TrainLoaderStart:
     """Tells of the rest of the training loop's `setup_data` once it has a loader, if it makes any."""
 
     def __init__(self, machine: PhaseMachine, trail: Trail) -> None:
+        self._pause = trail.at_once(machine.batches_paused)
         self._begin = trail.at_once(partial(machine.loader_starting, TRAIN))
         self._end = trail.at_once(machine.loader_started)
         self._is_in_setup = self._is_begun = False
@@ -31,6 +33,7 @@ class _TrainLoaderStart:
     def loader_processed(self) -> None:
         if self._is_in_setup:
             self._is_begun = True
+            self._pause()
             self._begin()
 
     def setup_ended(self) -> None:
@@ -48,9 +51,19 @@ def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part:
         trail: Keeps the edges that come before.
         part: Takes failures of these.
     """
+    pause = trail.at_once(machine.batches_paused)
 
-    def starting(stage: str) -> None:
-        machine.loader_starting(SANITY_CHECK if trainer.sanity_checking else stage)
+    def starts(stage: str) -> Callable[[], None]:
+        def tell() -> None:
+            machine.loader_starting(SANITY_CHECK if trainer.sanity_checking else stage)
+
+        start = trail.at_once(tell)
+
+        def pause_and_start() -> None:
+            pause()  # a moment of its own, since a report that is printed now is no wait for a batch
+            start()
+
+        return pause_and_start
 
     training = _TrainLoaderStart(machine, trail)
     validation_in_fit = getattr(getattr(trainer.fit_loop, "epoch_loop", None), "val_loop", None)
@@ -65,7 +78,7 @@ def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part:
         MethodWatch([(trainer.fit_loop, "setup_data")], training.setup_began, training.setup_ended, part),
         MethodWatch([(trainer.strategy, "process_dataloader")], _nothing, training.loader_processed, part),
         *(
-            MethodWatch([(loop, "reset")], trail.at_once(partial(starting, stage)), started, part)
+            MethodWatch([(loop, "reset")], starts(stage), started, part)
             for loop, stage in loops
         ),
     )

@@ -147,15 +147,19 @@ class PhaseMachine:
 
     # ---- loaders ----
 
+    def batches_paused(self) -> None:
+        """What follows is no batch: the last one is over, and there is time for what is to be done with it."""
+        if not (self._is_asleep or self._open or self._waiting_first):
+            self._close_last_iteration(at_last=True)
+
     def loader_starting(self, stage: str) -> None:
         """The loop of a stage is about to ask its loader for an iterator, a part of the wait for the first batch.
 
-        May be told for each of several loaders: the last one counts.
+        May be told for each of several loaders: the last one counts. `batches_paused` has been told before.
         """
         if self._is_asleep or self._open or self._waiting_first:
             return
         self.loader_started()
-        self._close_last_iteration(at_last=True)
         self._begin_stage(stage)
         self._is_starting = True
         self._followers.tell("begin_first_data_wait", False)
