@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import threading
 import warnings
 from collections.abc import Callable
@@ -276,12 +277,18 @@ def test_in_debug_misuse_ends_the_run_with_the_record_written(tmp_path: Path) ->
     assert summary(tmp_path)["status"] == "failed"
 
 
-def test_a_stopwatch_enabled_by_hand_stays_its_owner_s(tmp_path: Path) -> None:
+def test_a_stopwatch_enabled_by_hand_stays_its_owner_s_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pl = lightning()
     mine = Stopwatch(num_warmup_iters=0)
     try:
-        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), callbacks=[stopwatch(FakeClock())])
+        callbacks = [stopwatch(FakeClock(), print_every_n_iters=2)]
+        with our_warnings() as said:
+            fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), callbacks=callbacks)
 
+        assert ["the Stopwatch was enabled before the run" in each for each in said] == [True]
+        assert re.findall(r"train: (\d) iterations", capsys.readouterr().out) == ["2", "3"]
         assert mine.is_enabled
         assert mine.get_num_nonwarmup_iters_measured() == 0
         assert len(rows(tmp_path)) == 3
@@ -473,6 +480,17 @@ def test_a_second_stopwatch_says_where_it_writes(tmp_path: Path) -> None:
     (said,) = warnings_of(partial(fit, "timing", "timing"), "several StopwatchCallbacks")
     assert "this one writes to timing-2" in said
     assert warnings_of(partial(fit, "timing", "other"), "several StopwatchCallbacks") == []
+
+
+def test_each_of_two_stopwatches_prints_when_it_was_asked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pl, clock = lightning(), FakeClock()
+    callbacks = [stopwatch(clock), stopwatch(clock, folder="other", print_every_n_iters=2)]
+
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(5), callbacks=callbacks)
+
+    assert re.findall(r"train: (\d) iterations", capsys.readouterr().out) == ["2", "4", "5", "5"]
 
 
 def test_a_second_callback_leaves_the_ranges_to_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from compared_runs import noisy_ms, write_run
 from records import MS, end, header, phases, rows, summary_of, write_lines, write_summary
 
 from lightning_timing.cli.main import main
+from lightning_timing.record import SegmentSummary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,22 @@ def test_a_run_compared_with_itself_shows_no_difference(before: Path, capsys: py
     assert "faster" not in text
     assert text.count("no difference shown") == 3
     assert "conditions: no difference is recorded" in text
+
+
+def test_the_summary_of_an_earlier_run_says_nothing_of_a_later_one_that_was_killed(
+    after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = [phases(forward=5 * MS)] * 30
+    earlier = [header(segment="earlier-0"), *rows(times, segment="earlier-0"), end(segment="earlier-0")]
+    killed = [header(segment="killed-0"), *rows(times, segment="killed-0")]
+    run = write_lines(tmp_path / "killed", [*earlier, *killed])
+    validation = rows(times, segment="earlier-0", stage="validate")
+    write_summary(
+        run, summary_of([*earlier, *validation], segments=(SegmentSummary("earlier-0", "fit", "completed", {}),))
+    )
+
+    assert compare(run, after) == 0
+    assert "validate" not in capsys.readouterr().out
 
 
 def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,6 +111,7 @@ FAILURES = [
     Failure("callbacks.phase_machine:PhaseMachine.logging_began", FOLLOWING, frozenset(EVERYTHING), first=1),
     Failure("callbacks.actions:Boundaries.of_context", FOLLOWING, frozenset(EVERYTHING)),
     Failure("callbacks.actions:Boundaries.of_start_and_stop", FOLLOWING, frozenset(EVERYTHING), first=1),
+    Failure("callbacks.actions:Boundaries._clips", FOLLOWING, frozenset(EVERYTHING)),
 ]
 
 
@@ -287,6 +288,26 @@ def test_a_failure_where_the_stopwatch_follows_alone_and_late(
     assert f"{failure.off} {failure.says}" in said[0]
     assert summary(tmp_path)["status"] == "completed"
     suite.check_next_run_is_clean(tmp_path / "next")
+
+
+def test_a_failure_to_tell_two_optimizers_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(self: Any, batch: Any, batch_idx: int) -> None:
+        for optimizer in self.optimizers():
+            self.manual_backward(self.layer(batch[0]).sum())
+            optimizer.step()
+
+    def optimizers(self: Any) -> list[Any]:
+        return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
+
+    pl = lightning()
+    module = tiny_module(pl, automatic_optimization=False, training_step=step, configure_optimizers=optimizers)
+    trainer = quiet_trainer(pl, tmp_path, callbacks=Suite(monkeypatch).callbacks, max_epochs=1)
+    with our_warnings() as said:
+        inject(Failure("callbacks.session:Session.note_step_of", FOLLOWING), monkeypatch)
+        trainer.fit(module, tiny_loader(3))
+
+    assert trainer.global_step == 6
+    assert [f"{FOLLOWING} {OFF}" in each and OURS in each for each in said] == [True]
 
 
 @pytest.mark.parametrize("failure", [each for each in FAILURES if each.is_raised], ids=str)

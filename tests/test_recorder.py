@@ -95,7 +95,9 @@ def test_what_the_user_measures_waits_with_its_iteration(clock: FakeClock) -> No
     recorder = new_recorder(clock, keep_intervals=True)
     handed: list[MeasuredIteration] = []
     recorder.hand_on_to(handed.append)
-    assert not recorder.cut(clock.now_ns, nullcontext())  # for none was counted yet
+    assert recorder.cut(clock.now_ns, nullcontext())  # for there is nothing to set apart
+    recorder.user.add("mine")
+    assert not recorder.cut(clock.now_ns, nullcontext())  # for no iteration was counted yet
     go_through_one(recorder, clock)
     recorder.begin_iteration()
     iterations = []

@@ -172,15 +172,17 @@ def test_a_page_that_cannot_be_written(run_dir: Path, capsys: pytest.CaptureFixt
 
 
 def test_one_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    test = rows([phases(forward=MS)] * 3, stage="test")
+    """Its verdict too, and no CPU usage, which is training's."""
+    test = rows([phases(forward=MS, data_wait=MS)] * 20, stage="test")
     for rank in (0, 1):
         lines = [header(rank=rank, world_size=2), *LINES[1:-1], *test, end()]
         write_lines(tmp_path, lines, rank=rank)
 
     assert report(tmp_path, "--stage", "test") == 0
     text = capsys.readouterr().out
-    assert "test: 3 iterations" in text
-    assert "test: 2 ranks, 3 iterations each" in text
+    assert "verdict: input-bound: data_wait takes 50 % of the iterations' time" in text
+    assert "test: 20 iterations" in text
+    assert "test: 2 ranks, 20 iterations each" in text
     assert "train:" not in text
 
     assert report(tmp_path, "--stage", "predict") == 2

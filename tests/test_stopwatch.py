@@ -260,6 +260,23 @@ def test_a_one_time_measurement_is_made_once(stopwatch: Stopwatch, clock: FakeCl
     assert stopwatch.summary().one_time == {"load": 0.002}
 
 
+@pytest.mark.parametrize(
+    ("calls", "consequence"),
+    [("se s", "its first time stands"), ("se e", "its first time stands"), (" e", "it is not measured")],
+)
+def test_what_follows_of_a_one_time_measurement_out_of_order_is_said(calls: str, consequence: str) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=0, on_misuse="warn")
+    in_order, out_of_order = calls.split(" ")
+    call = {"s": stopwatch.start_one_time_measurement, "e": stopwatch.end_one_time_measurement}
+    for each in in_order:
+        call[each]("load")
+    with pytest.warns(UserWarning, match=f"; {consequence}, and this is not warned of again"):
+        call[out_of_order]("load")
+    stopwatch.disable()
+
+    assert list(stopwatch.summary().one_time) == ["load"] * bool(in_order)
+
+
 def test_warnings_instead_of_errors_come_once_a_name_and_keep_the_rest_right(clock: FakeClock) -> None:
     stopwatch = Stopwatch(num_warmup_iters=0, on_misuse="warn", clock=clock)
     try:
@@ -491,7 +508,8 @@ def test_a_print_that_failed_is_not_tried_again(clock: FakeClock) -> None:
         raise BrokenPipeError("nobody listens")
 
     stopwatch, recorder = Stopwatch(), Recorder(RecorderSettings(num_warmup_iters=0), clock)
-    stopwatch.attach(recorder, print_every_n_iters=1, printer=refuse, printing=Part("the printed report", strict=False))
+    stopwatch.attach(recorder, printer=refuse, printing=Part("the printed report", strict=False))
+    recorder.report_every(1, stopwatch.print_eval_times)
     with pytest.warns(UserWarning, match="the printed report is off.*nobody listens"):
         stopwatch.finish_iter()
     stopwatch.finish_iter()

@@ -52,6 +52,18 @@ def test_a_heavy_phase_is_named_from_its_threshold_on(phase: str, name: str) -> 
     assert below.name == "compute-bound"
 
 
+def test_the_costliest_callback_is_named() -> None:
+    parts = {
+        f"callbacks/{name}": measurement(total_s, whole_s=1.0, iterations=100, parent="callbacks")
+        for name, total_s in (("Cheap", 0.1), ("Costly", 0.2))
+    }
+
+    verdict = judge_stage(stage(callbacks=0.3, forward=0.7, extra=parts))
+
+    assert verdict is not None
+    assert verdict.evidence == "callbacks takes 30 % of the iterations' time, above all Costly"
+
+
 def test_the_heaviest_of_several_is_named() -> None:
     assert name_of(stage(data_wait=0.25, checkpoint=0.3, forward=0.45)) == "checkpoint-heavy"
 

@@ -8,6 +8,11 @@ from typing import Final, Literal
 from lightning_timing.errors import MisuseError
 from lightning_timing.names import caller
 
+NOT_MEASURED: Final = "it is not measured"
+"""What follows where a name is refused."""
+SAMPLE_DROPPED: Final = "its sample is dropped"
+"""What follows where a measurement is started or ended out of order."""
+
 _MAX_WARNINGS: Final = 1000
 _MAX_NAME_SHOWN: Final = 80
 
@@ -23,7 +28,7 @@ class Misuse:
         self._raises = on_misuse == "raise"
         self._warned: set[str] = set()
 
-    def report(self, name: object, what: str, *, consequence: str = "its sample is dropped") -> None:
+    def report(self, name: object, what: str, *, consequence: str) -> None:
         """Says what was done wrong, and where.
 
         Args:

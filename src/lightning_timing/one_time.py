@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lightning_timing.clocks import NS_IN_S, Clock
-from lightning_timing.misuse import Misuse
+from lightning_timing.misuse import NOT_MEASURED, Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
+
+_FIRST_STANDS: Final = "its first time stands"
 
 
 class OneTimeMeasurements:
@@ -24,11 +28,13 @@ class OneTimeMeasurements:
         """Starts a measurement."""
         refusal = why_refused(name)
         if refusal is None and name in self._times:
-            refusal = f"one-time measurement {name!r} was started already: a name is measured once"
-        elif refusal is None and len(self._times) >= MAX_MEASUREMENTS:
+            again = f"one-time measurement {name!r} was started already: a name is measured once"
+            self._misuse.report(name, again, consequence=_FIRST_STANDS)
+            return
+        if refusal is None and len(self._times) >= MAX_MEASUREMENTS:
             refusal = f"there are {MAX_MEASUREMENTS} one-time measurements already; use fixed names"
         if refusal is not None:
-            self._misuse.report(name, refusal)
+            self._misuse.report(name, refusal, consequence=NOT_MEASURED)
             return
         self._times[name] = (self._read(), None)
 
@@ -36,9 +42,13 @@ class OneTimeMeasurements:
         """Ends it."""
         now = self._read()
         begin, end = self._times.get(name, (None, None)) if isinstance(name, str) else (None, None)
-        if begin is None or end is not None:
-            what = "ended without having been started" if begin is None else "ended twice"
-            self._misuse.report(name, f"one-time measurement {shown(name)} was {what}")
+        if begin is None:
+            unknown = f"one-time measurement {shown(name)} was ended without having been started"
+            self._misuse.report(name, unknown, consequence=NOT_MEASURED)
+            return
+        if end is not None:
+            again = f"one-time measurement {shown(name)} was ended twice"
+            self._misuse.report(name, again, consequence=_FIRST_STANDS)
             return
         self._times[name] = (begin, now)
 

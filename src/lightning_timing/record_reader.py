@@ -132,6 +132,33 @@ def _is_of_the_run(record: RankRecord, lead: RankRecord) -> bool:
     return run_id(record.header.segment) == run_id(lead.header.segment)
 
 
+def summary_of_rows(folder: Path, lead: RankRecord | None) -> RunSummary | None:
+    """`summary.json` of a record, or None where there is none that covers its rows.
+
+    A run that was killed leaves none, and one that lies there is then of an earlier run, or call of the Trainer.
+
+    Args:
+        folder: The folder that holds it.
+        lead: The lowest rank's rows; None: there are none, so that any summary is right.
+
+    Raises:
+        BadInputError: It is not a summary, or one of another version of the schema.
+    """
+    summary = read_summary(folder)
+    return summary if summary is None or lead is None or _covers(summary, lead) else None
+
+
+def _covers(summary: RunSummary, lead: RankRecord) -> bool:
+    """Whether a summary is of the run in the rows, and was written after the last of them."""
+    runs = {run_id(segment.segment) for segment in summary.segments}
+    if summary.rank != lead.header.rank or run_id(lead.header.segment) not in runs:
+        return False
+    return all(
+        stage in summary.stages and summary.stages[stage].iterations >= len(series)
+        for stage, series in lead.stages.items()
+    )
+
+
 def read_summary(folder: Path) -> RunSummary | None:
     """`summary.json` of a record, or None where there is none.
 

@@ -14,7 +14,7 @@ from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
-from lightning_timing.misuse import Misuse
+from lightning_timing.misuse import NOT_MEASURED, SAMPLE_DROPPED, Misuse
 from lightning_timing.names import shown, why_refused
 from lightning_timing.one_time import OneTimeMeasurements
 from lightning_timing.outside import Outside
@@ -246,7 +246,7 @@ class Recorder:
             if isinstance(ledger, DeviceLedger) and self._deferred is not None:
                 self._deferred.end_iteration(stage, None, ledger)
         for name in left_open:
-            self._misuse.report(name, _STILL_OPEN.format(name))
+            self._misuse.report(name, _STILL_OPEN.format(name), consequence=SAMPLE_DROPPED)
         if counts:
             self._report_if_due()
         return counts
@@ -349,7 +349,7 @@ class Recorder:
                 f"{name!r} is a phase, whose CPU usage is not measured; choose 'iteration' or a measurement of yours"
             )
         if refusal is not None:
-            self._misuse.report(name, refusal, consequence="it is not measured")
+            self._misuse.report(name, refusal, consequence=NOT_MEASURED)
             return
         if not self.cpu.may_be(name):
             taken = f"CPU usage is measured of {self.cpu.name!r} already, and of one measurement only"

@@ -9,8 +9,8 @@ from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import STAGES
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
-from lightning_timing.record_rank import RankRecord, run_id
-from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
+from lightning_timing.record_rank import RankRecord
+from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_of_rows, timing_folder
 from lightning_timing.recording import RecorderSettings
 from lightning_timing.stage_figures import stage_figures
 from lightning_timing.verdict import Verdict, judge
@@ -84,24 +84,13 @@ def read_report(path: Path) -> RunReport:
                 by_stage[stage].append(rank_figures(record.header.rank, series))
     compared = {stage: compare_ranks(figures) for stage, figures in by_stage.items()}
     ranks = {stage: comparison for stage, comparison in compared.items() if comparison is not None}
-    summary = read_summary(folder)
-    if summary is not None and (lead is None or _belongs(summary, lead)):
+    summary = summary_of_rows(folder, lead)
+    if summary is not None:
         note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
         return _from_summary(folder, summary, ranks, (*filter(None, [note]), *problems.lines()), lead)
     if lead is None:
         raise BadInputError(f"{folder}: nothing was recorded")
     return _from_rows(folder, lead, ranks, problems.lines())
-
-
-def _belongs(summary: RunSummary, lead: RankRecord) -> bool:
-    """Whether a summary is of the run in the rows, and was written after the last of them."""
-    runs = {run_id(segment.segment) for segment in summary.segments}
-    if summary.rank != lead.header.rank or run_id(lead.header.segment) not in runs:
-        return False
-    return all(
-        stage in summary.stages and summary.stages[stage].iterations >= len(series)
-        for stage, series in lead.stages.items()
-    )
 
 
 def _from_summary(

@@ -16,7 +16,7 @@ from lightning_timing.conditions import run_conditions
 from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION
-from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, timing_folder
+from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_of_rows, timing_folder
 from lightning_timing.stage_figures import parent_of
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ def read_times(path: Path) -> RunTimes:
                 stages.setdefault(stage, _MeanOverRanks()).add(series)
     if lead is None:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there are no times to compare")
-    summary = read_summary(folder)
+    summary = summary_of_rows(folder, lead)
     summaries = summary.stages if summary else {}
     note = None
-    if summary is not None and any(segment.segment == lead.header.segment for segment in summary.segments):
+    if summary is not None:
         note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
     return RunTimes(
         path=path,

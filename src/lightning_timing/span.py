@@ -72,7 +72,8 @@ class Span:
         return timed  # type: ignore[return-value]  # wraps keeps the signature, which mypy cannot see
 
 
-# What a span does, by what is enabled. What is disabled while it is open is left alone when it ends.
+# What a span does, by what is enabled. What is disabled while it is open, and not enabled again, is left alone when it
+# ends.
 
 
 def _start(span: Span) -> None:

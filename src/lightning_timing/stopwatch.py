@@ -102,13 +102,14 @@ class Stopwatch:
         settings = RecorderSettings(num_warmup_iters=num_warmup_iters, on_misuse=on_misuse)
         check_whole_number("print_every_n_iters", print_every_n_iters, least=1, or_none=True)
         recorder = Recorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
-        self.attach(recorder, print_every_n_iters=print_every_n_iters)
+        self.attach(recorder)
+        if print_every_n_iters is not None:
+            recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.stage))
 
     def attach(
         self,
         recorder: Recorder,
         *,
-        print_every_n_iters: int | None = None,
         printer: Callable[[str], None] = print,
         part: Part | None = None,
         printing: Part | None = None,
@@ -117,7 +118,6 @@ class Stopwatch:
 
         Args:
             recorder: The recorder.
-            print_every_n_iters: As for `enable`.
             printer: Prints a report.
             part: Takes failures of the methods that measure; None: they are raised.
             printing: Takes failures to print; None: they are raised.
@@ -131,8 +131,6 @@ class Stopwatch:
         self._part = part or Part(_NAME, strict=True)
         self._printing = printing or Part(_NAME_OF_PRINTING, strict=True)
         recorder.user.part = self._part
-        if print_every_n_iters is not None:
-            recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.stage))
         self._switch_to(recorder)
 
     def _switch_to(self, recorder: Recorder | None) -> None:
@@ -260,14 +258,7 @@ class Stopwatch:
             self._print_report(recorder)
 
     def _print_report(self, recorder: Recorder, stage: str | None = None) -> None:
-        if self._printing.is_off:
-            return
-        figures = None
-        with self._part:
-            figures = recorder.figures(stage)
-        if figures is not None:
-            with self._printing:
-                self._print(type(self).render(figures))
+        print_report(recorder, stage, self._print, part=self._part, printing=self._printing)
 
     def summary(self) -> Figures:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
@@ -279,6 +270,28 @@ class Stopwatch:
             with self._part:
                 figures = recorder.figures()
         return figures
+
+
+def print_report(
+    recorder: Recorder, stage: str | None, printer: Callable[[str], None], *, part: Part, printing: Part
+) -> None:
+    """Prints the report so far.
+
+    Args:
+        recorder: Knows the figures.
+        stage: The stage to print; None: all of them.
+        printer: Prints a text.
+        part: Takes failures to calculate the figures.
+        printing: Takes failures to print; nothing is printed any more once it is off.
+    """
+    if printing.is_off:
+        return
+    figures = None
+    with part:
+        figures = recorder.figures(stage)
+    if figures is not None:
+        with printing:
+            printer(Stopwatch.render(figures))
 
 
 def _detached(part: Part, name: str) -> Part:

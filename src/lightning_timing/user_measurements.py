@@ -11,7 +11,7 @@ from lightning_timing.compiling import compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import NOBODY, Measurement, Opening
-from lightning_timing.misuse import Misuse
+from lightning_timing.misuse import NOT_MEASURED, SAMPLE_DROPPED, Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, is_phase
@@ -165,7 +165,7 @@ class UserMeasurements:
         self.catch_up()
         refusal = self._why_refused(name)
         if refusal is not None:
-            self._misuse.report(name, refusal)
+            self._misuse.report(name, refusal, consequence=NOT_MEASURED)
             return None
         measurements = self._measurements
         if len(measurements) >= MAX_MEASUREMENTS:
@@ -232,7 +232,8 @@ class UserMeasurements:
         opening = measurement.openings.get(thread)
         if opening is not None:
             opening.spoilt = True
-            self._misuse.report(measurement.name, _STARTED_TWICE.format(measurement.name))
+            twice = _STARTED_TWICE.format(measurement.name)
+            self._misuse.report(measurement.name, twice, consequence=SAMPLE_DROPPED)
             return
         if self._before_reading is not None:
             self._before_reading()
@@ -247,7 +248,7 @@ class UserMeasurements:
         measurement = _open_on(thread, self.of_all_stages(), name)
         if measurement is None:
             about = _TOO_MANY_NAMES if self._names_refused else name
-            self._misuse.report(about, _NOT_STARTED.format(shown(name)))
+            self._misuse.report(about, _NOT_STARTED.format(shown(name)), consequence=NOT_MEASURED)
             return
         measurement.go_unusual()
         opening = measurement.openings.pop(thread)

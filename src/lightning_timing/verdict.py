@@ -43,7 +43,7 @@ from lightning_timing.phases import (
 from lightning_timing.time_parts import time_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
 
@@ -104,7 +104,7 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
     ),
     LOGGING: _Heavy(0.1, LOGGING_HEAVY, "raise the Trainer's log_every_n_steps, and log fewer or smaller things"),
     CHECKPOINT: _Heavy(0.1, CHECKPOINT_HEAVY, "save less often, without optimizer states, or asynchronously"),
-    CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY, "see which of callbacks/<name> costs most, and run it less often"),
+    CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY, "run it less often, or make it cheaper"),
 }
 """The share from which on a phase stands out, what that is called, and what to try."""
 
@@ -164,7 +164,7 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
         return None
     return (
         _by_device(stage.host_ahead_s, iteration.p50_s)
-        or _by_heaviest(stage.measurements, cpu_usage)
+        or _by_heaviest(stage, cpu_usage)
         or _by_evenness(stage.measurements, iteration)
         or _by_rest(stage.measurements)
     )
@@ -185,19 +185,18 @@ def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
         return None
     name = "waiting for an epoch's first batch" if what == FIRST_DATA_WAIT else f"{what} between the iterations"
     heavy = HEAVY_OUTSIDE[what]
-    if what == CALLBACKS:
-        name += f", above all {_costliest_callback(stages)},"
+    if what == CALLBACKS and (callback := _costliest_callback(stages.values(), f"{BETWEEN_ITERATIONS}/{CALLBACKS}/")):
+        name += f", above all {callback},"
     return Verdict(heavy.name, f"{name} takes {_percent(times_s[what] / whole_s)} of the measured time", heavy.advice)
 
 
-def _costliest_callback(stages: Mapping[str, StageSummary]) -> str:
-    prefix = f"{BETWEEN_ITERATIONS}/{CALLBACKS}/"
+def _costliest_callback(stages: Iterable[StageSummary], prefix: str) -> str | None:
     times_s: dict[str, float] = {}
-    for stage in stages.values():
+    for stage in stages:
         for name, found in stage.measurements.items():
             if name.startswith(prefix):
                 times_s[name] = times_s.get(name, 0.0) + (found.total_s or 0.0)
-    return max(times_s, key=times_s.__getitem__, default=CALLBACKS).removeprefix(prefix)
+    return max(times_s, key=times_s.__getitem__).removeprefix(prefix) if times_s else None
 
 
 def _heaviest_s(measurements: Mapping[str, MeasurementSummary]) -> float:
@@ -220,13 +219,16 @@ def _by_device(host_ahead_s: float | None, iteration_s: float | None) -> Verdict
     )
 
 
-def _by_heaviest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict | None:
+def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | None:
+    measurements = stage.measurements
     reached = _heavy_phases(measurements)
     if not reached:
         return None
     phase = max(reached, key=lambda phase: _share(measurements, phase))
     heavy = HEAVY_SHARES[phase]
     evidence = f"{phase} takes {_percent(_share(measurements, phase))} of the iterations' time"
+    if phase == CALLBACKS and (callback := _costliest_callback([stage], f"{CALLBACKS}/")):
+        evidence += f", above all {callback}"
     allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
     if phase == DATA_WAIT and allowed_cores_used >= CPU_SATURATED:
         evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"

@@ -117,17 +117,24 @@ class AtTimes:
         is_phase: Whether it is one now.
         phase: The context if it is.
         mere_boundary: The context if it is not.
+        part: Takes failures to find it out.
     """
 
-    __slots__ = ("_inner", "_is_phase", "_mere_boundary", "_phase")
+    __slots__ = ("_inner", "_is_phase", "_mere_boundary", "_part", "_phase")
 
-    def __init__(self, is_phase: Callable[[], bool], phase: AtOnce | Noted, mere_boundary: AtOnce | Noted) -> None:
+    def __init__(
+        self, is_phase: Callable[[], bool], phase: AtOnce | Noted, mere_boundary: AtOnce | Noted, part: Part
+    ) -> None:
         self._is_phase = is_phase
         self._phase = phase
         self._inner = self._mere_boundary = mere_boundary
+        self._part = part
 
     def __enter__(self) -> None:
-        self._inner = self._phase if self._is_phase() else self._mere_boundary
+        self._inner = self._mere_boundary
+        with self._part:
+            if self._is_phase():
+                self._inner = self._phase
         self._inner.__enter__()
 
     def __exit__(

@@ -77,10 +77,7 @@ def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part:
     return (
         MethodWatch([(trainer.fit_loop, "setup_data")], training.setup_began, training.setup_ended, part),
         MethodWatch([(trainer.strategy, "process_dataloader")], _nothing, training.loader_processed, part),
-        *(
-            MethodWatch([(loop, "reset")], starts(stage), started, part)
-            for loop, stage in loops
-        ),
+        *(MethodWatch([(loop, "reset")], starts(stage), started, part) for loop, stage in loops),
     )
 
 

@@ -108,10 +108,13 @@ class PhaseCallback(TimingCallback):
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Tells the optimizers of manual optimization apart."""
         session = self._session
-        if session is not None and len(trainer.optimizers) > 1 and session.is_installed(trainer):
-            index = next((i for i, known in enumerate(trainer.optimizers) if known is optimizer), None)
-            if index is not None:
-                session.note_step_of(index)
+        if session is None:
+            return
+        with session.part:
+            if len(trainer.optimizers) > 1 and session.is_installed(trainer):
+                index = next((i for i, known in enumerate(trainer.optimizers) if known is optimizer), None)
+                if index is not None:
+                    session.note_step_of(index)
 
     def _evaluation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0

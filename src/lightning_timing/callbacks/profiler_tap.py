@@ -166,7 +166,8 @@ class ProfilerTap:
             return OfThread(context, self._thread)
         if meaning.is_phase is None:
             return context
-        return AtTimes(meaning.is_phase, context, self._context_that_means(meaning._replace(phase=None)))
+        mere_boundary = self._context_that_means(meaning._replace(phase=None))
+        return AtTimes(meaning.is_phase, context, mere_boundary, self._part)
 
     def _context_that_means(self, meaning: ActionMeaning) -> AtOnce | Noted:
         begin, end, fail = self._handlers(meaning)

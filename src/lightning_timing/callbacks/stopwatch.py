@@ -30,12 +30,16 @@ from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import Status
 from lightning_timing.recording import MeasuredIteration, RecorderSettings
-from lightning_timing.stopwatch import STOPWATCH, Stopwatch
+from lightning_timing.stopwatch import STOPWATCH, Stopwatch, print_report
 from lightning_timing.validation import check_whole_number
 
 _SEVERAL: Final = (
     "the Trainer has several StopwatchCallbacks: each measures for itself and prints a report of its own, and this one "
     "writes to {name}; leave one out unless that is what you want"
+)
+_ENABLED_BEFORE: Final = (
+    "the Stopwatch was enabled before the run, so what you measure with it, spans included, is in its own figures and "
+    "not in this run's: disable() it first, or do without the StopwatchCallback"
 )
 
 
@@ -173,14 +177,10 @@ class StopwatchCallback(PhaseCallback):
         with ExitStack() as undo:
             undo.callback(recorder.release)
             if not STOPWATCH.is_enabled:
-                STOPWATCH.attach(
-                    recorder,
-                    print_every_n_iters=self.print_every_n_iters,
-                    printer=pl_module.print,
-                    part=self._part,
-                    printing=printing,
-                )
+                STOPWATCH.attach(recorder, printer=pl_module.print, part=self._part, printing=printing)
                 undo.callback(STOPWATCH.detach, recorder)
+            elif is_first(trainer.global_rank, self.ranks) and not isinstance(STOPWATCH.recorder, LateRecorder):
+                warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
             settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
@@ -199,12 +199,15 @@ class StopwatchCallback(PhaseCallback):
             )
             recorder.hand_on_to(_take_iteration(running), run.files.write_outside, run.files.current_epoch)
             recorder.cpu.choose_stage(session.machine.stage)
+            if self.print_every_n_iters is not None:
+                recorder.report_every(self.print_every_n_iters, partial(_print_so_far, running, self._part))
             undo.pop_all()
         return running
 
     def turn_off(self) -> None:
         """Makes the Stopwatch's methods no-ops."""
         if self._running is not None:
+            self._running.recorder.report_every(1, None)
             STOPWATCH.detach(self._running.recorder)
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
@@ -213,6 +216,7 @@ class StopwatchCallback(PhaseCallback):
         with ExitStack() as finally_:
             finally_.callback(running.files.end_segment, status)
             finally_.callback(STOPWATCH.detach, recorder)
+            finally_.callback(recorder.report_every, 1, None)
             for step in (partial(leave, trainer, recorder), recorder.take_outside, recorder.release):
                 with self._part:
                     step()
@@ -298,6 +302,12 @@ class StopwatchCallback(PhaseCallback):
                 if running.metrics.is_due(trainer):
                     running.recorder.work_off()
                     running.metrics.log(pl_module)
+
+
+def _print_so_far(running: _Running, part: Part) -> None:
+    """Prints the current stage."""
+    recorder = running.recorder
+    print_report(recorder, recorder.stage.stage, running.print, part=part, printing=running.printing)
 
 
 def _keep_up(recorder: LateRecorder, part: Part) -> None:

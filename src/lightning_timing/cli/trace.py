@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
-from lightning_timing.record_reader import ProblemLog, iter_ranks, read_summary, run_folder, timing_folder
+from lightning_timing.record_reader import ProblemLog, iter_ranks, run_folder, summary_of_rows, timing_folder
 from lightning_timing.reporting.trace import TraceSource, trace_json
 
 if TYPE_CHECKING:
@@ -38,11 +38,16 @@ def run(args: argparse.Namespace) -> int:
     run = one_run(args.run)
     folder = timing_folder(run)
     problems = ProblemLog()
-    sources = [TraceSource.of(record) for record in iter_ranks(folder, problems)]
+    sources: list[TraceSource] = []
+    summary = None
+    for record in iter_ranks(folder, problems):
+        if not sources:
+            summary = summary_of_rows(folder, record)
+        sources.append(TraceSource.of(record))
     if not sources:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there is nothing to draw")
     output = args.output or _default_output(folder, run_folder(run))
-    write_output(output, trace_json(sources, read_summary(folder)))
+    write_output(output, trace_json(sources, summary))
     for problem in problems.lines():
         print(f"note: {problem}")
     print(output)

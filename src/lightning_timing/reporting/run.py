@@ -144,7 +144,7 @@ def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
     report = job.report
     if report is None:
         return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "no record", overrides)
-    status = report.status or "killed"
+    status = report.status or NOT_ENDED
     verdict = UNKNOWN if report.verdict is None else report.verdict.name
     if figures is None:
         return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, verdict, status, overrides)
