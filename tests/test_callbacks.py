@@ -174,6 +174,11 @@ def test_an_argument_out_of_its_range_is_refused_with_what_was_given(make: Any, 
         make(**bad)
 
 
+def test_events_are_not_timed_where_each_edge_waits_for_the_device() -> None:
+    with pytest.raises(TimingError, match="do_cuda_sync.*device_time='events'.*leave one of the two out"):
+        StopwatchCallback(do_cuda_sync=True, device_time="events")
+
+
 def test_callbacks_that_are_off_do_nothing(tmp_path: Path) -> None:
     pl = lightning()
     off = [StopwatchCallback(enable=False), NVTXCallback(enable=False), CUDAProfilerCallback(enable=False)]

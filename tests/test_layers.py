@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -128,6 +129,19 @@ def test_other_distributions_are_imported_where_their_layer_allows(module: str) 
 def test_the_words_need_the_standard_library_alone(module: str) -> None:
     foreign = {item.distribution for item in imports_of(module)} - sys.stdlib_module_names - {PACKAGE}
     assert foreign == set()
+
+
+ARCHITECTURE = ROOT.parents[1] / "docs" / "architecture.md"
+
+
+@pytest.mark.skipif(not ARCHITECTURE.exists(), reason="the documentation is in the repository only")
+def test_every_module_has_its_place_in_the_architecture() -> None:
+    _, _, after = ARCHITECTURE.read_text(encoding="utf-8").partition("## Where things are")
+    table, _, _ = after.partition("\n## ")
+    named = set(re.findall(r"`([^`]+)`", table))
+    within = ("reporting.", "cli.", "schemas.")
+    missing = [name for name in MODULES if not name.startswith(within) and name.rpartition(".")[2] not in named]
+    assert [name for name in missing if f"{name}/" not in named] == []
 
 
 @pytest.mark.parametrize(

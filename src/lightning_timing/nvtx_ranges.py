@@ -97,7 +97,7 @@ class NVTXRangeWrapper:
             sync_on_push: Wait for the device before a range is opened.
             sync_on_pop: Wait for the device before a range is closed.
             keep_track_of_range_order: Note where each range is pushed, check the names given to `range_pop`, and raise
-                on misuse, whether a tool is attached or not. Otherwise misuse is warned of once and ignored.
+                on misuse, whether a tool is attached or not. Otherwise the order is not checked.
 
         Raises:
             MisuseError: If it is enabled already.

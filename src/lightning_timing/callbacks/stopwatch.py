@@ -90,11 +90,13 @@ class StopwatchCallback(PhaseCallback):
 
     Args:
         enable: Whether it does anything at all.
-        num_warmup_iters: First iterations of training that are not counted.
+        num_warmup_iters: First iterations of training that are not counted; nor are those that compile before the
+            first one that is.
         print_every_n_iters: Print the report after every so many counted iterations; None: only at the end.
         do_cuda_sync: Synchronize the device at every boundary: host times then include the device's work.
         cpu_usage_meas_name: The measurement that also gets CPU usage; None: none.
-        device_time: `events`, `sync` or `off`; None: `events` where there is an accelerator.
+        device_time: `events`: time on the device, beside host time; `sync`: as `do_cuda_sync`; `off`; None: `events`
+            where there is an accelerator, unless `do_cuda_sync` is on.
         ranks: The global ranks that measure and write, or `all`.
         log_to_logger: Whether `timing/<phase>`, in seconds, goes to the Trainer's loggers.
         on_misuse: `warn` once for each name and drop the sample, or `raise`, failures of this package included.
@@ -132,6 +134,11 @@ class StopwatchCallback(PhaseCallback):
             )
         if device_time not in (None, "events", "sync", "off"):
             raise TimingError(f"device_time takes events, sync, off or None, got {device_time!r}")
+        if do_cuda_sync and device_time == "events":
+            raise TimingError(
+                "do_cuda_sync waits for the device at each edge, so there is nothing left for device_time='events' to "
+                "time: leave one of the two out"
+            )
         if not folder or Path(folder).name != folder:
             raise TimingError(f"folder takes the name of a folder in the run dir, got {folder!r}")
         self.num_warmup_iters = num_warmup_iters
