@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
+from array import array
 from collections import Counter
+from collections.abc import Sequence
+from operator import mul
 from typing import Final, NamedTuple
-
-from lightning_timing.batch import Batch, batch_of, buckets_of
 
 EXACT_INTERVALS: Final = 1024
 """Up to this many intervals percentiles are exact; beyond it they come from a histogram, within 0.4 %."""
+
+_UPPER_HALF: Final = slice(1 if sys.byteorder == "little" else 0, None, 2)
 
 
 class _Folded(NamedTuple):
@@ -21,14 +25,14 @@ class _Folded(NamedTuple):
     squares: int = 0
     extremes: tuple[int, ...] = ()
 
-    def plus(self, batch: Batch) -> _Folded:
+    def plus(self, durations: list[int]) -> _Folded:
         """What it comes to with further durations."""
-        extremes = (batch.least, batch.greatest, *self.extremes)
+        all_extremes = (*durations, *self.extremes)
         return _Folded(
-            number=self.number + batch.number,
-            total=self.total + batch.total,
-            squares=self.squares + batch.squares,
-            extremes=(min(extremes), max(extremes)),
+            number=self.number + len(durations),
+            total=self.total + sum(durations),
+            squares=self.squares + sum(map(mul, durations, durations)),
+            extremes=(min(all_extremes), max(all_extremes)) if all_extremes else (),
         )
 
 
@@ -78,7 +82,7 @@ class Distribution:
     def std_ns(self) -> float | None:
         """Their sample standard deviation, in nanoseconds; None for fewer than two."""
         pending = self.pending[:]
-        n, total, squares, _ = self._folded.plus(batch_of(pending)) if pending else self._folded
+        n, total, squares, _ = self._folded.plus(pending)
         return None if n < 2 else math.sqrt((n * squares - total**2) / (n * (n - 1)))
 
     def percentiles_ns(self, *percents: float) -> list[float] | None:
@@ -90,7 +94,7 @@ class Distribution:
         pending, buckets = self.pending[:], self._buckets.copy()
         if not buckets:
             return [_interpolate(sorted(pending), percent) for percent in percents] if pending else None
-        buckets.update(buckets_of(pending))
+        buckets.update(_buckets_of(pending))
         ordered = sorted(buckets.items())
         count = sum(buckets.values())
         lowest, highest = self.min_ns or 0, self.max_ns or 0
@@ -105,11 +109,19 @@ class Distribution:
         """Folds the pending durations in when there are too many to keep. Returns whether it did."""
         if len(self.pending) <= EXACT_INTERVALS:
             return False
-        batch = batch_of(self.pending[:])
-        self._buckets.update(batch.buckets)
-        self._folded = self._folded.plus(batch)
+        pending = self.pending[:]
+        self._buckets.update(_buckets_of(pending))
+        self._folded = self._folded.plus(pending)
         del self.pending[:]
         return True
+
+
+def _buckets_of(durations: Sequence[int]) -> list[int]:
+    """The bucket of each: the upper half of it as a 32-bit float, sign, exponent and 7 bits, which sorts as it does.
+
+    All of it is done by C code, at a third of what a loop takes that shifts integers.
+    """
+    return memoryview(array("f", durations)).cast("B").cast("H")[_UPPER_HALF].tolist()
 
 
 def _middle_of(bucket: int) -> float:
