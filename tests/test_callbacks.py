@@ -175,7 +175,7 @@ def test_an_argument_out_of_its_range_is_refused_with_what_was_given(make: Any, 
 
 
 def test_events_are_not_timed_where_each_edge_waits_for_the_device() -> None:
-    with pytest.raises(TimingError, match="do_cuda_sync.*device_time='events'.*leave one of the two out"):
+    with pytest.raises(TimingError, match=r"do_cuda_sync.*device_time='events'.*leave one of the two out"):
         StopwatchCallback(do_cuda_sync=True, device_time="events")
 
 

@@ -207,6 +207,21 @@ def test_what_is_not_compiled_is_timed_beside_what_is() -> None:
     assert measured() == {"step": 3, "helper": 3}
 
 
+@pytest.mark.parametrize("switch_between", [switch_stopwatch_on, switch_nothing_on])
+def test_hooks_that_enter_and_leave_a_held_span_may_be_compiled_before_it_is_switched_on(
+    switch_between: Callable[[], None],
+) -> None:
+    timed, layer = span("layer"), nn.Linear(3, 3)
+    layer.register_forward_pre_hook(lambda *_: timed.__enter__())
+    layer.register_forward_hook(lambda *_: timed.__exit__(None, None, None))
+    compiled = torch.compile(layer, backend="eager")
+    for _ in range(2):
+        compiled(torch.ones(3))
+        switch_between()
+        compiled(torch.ones(3))
+        Stopwatch().reset()
+
+
 class CompiledModule(pl.LightningModule):
     """Its whole training step is compiled, spans and submodule included."""
 

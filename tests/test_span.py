@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 from known_cost import FakeClock
 from whole_suite import Suite
 
-from lightning_timing import NVTXRangeWrapper, Stopwatch, TimingError, span
+from lightning_timing import MisuseError, NVTXRangeWrapper, Stopwatch, TimingError, span
 from lightning_timing.span import Span
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -104,7 +105,7 @@ def test_a_generator_function_is_refused_since_its_call_does_no_work() -> None:
     async def later_numbers() -> AsyncIterator[int]:
         yield 1
 
-    for function in (numbers, later_numbers):
+    for function in (numbers, later_numbers, functools.partial(numbers)):
         with pytest.raises(TimingError, match="inside it"):
             span("numbers")(function)
 
@@ -120,6 +121,18 @@ def test_a_span_does_nothing_while_nothing_is_enabled_and_gives_no_value() -> No
         assert stack.enter_context(held) is None
     with pytest.raises(KeyError, match="the user's"), held:
         raise KeyError("the user's")
+
+
+def test_a_range_is_closed_again_where_the_measurement_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = Suite(monkeypatch).tool
+    Stopwatch(num_warmup_iters=0)
+    NVTXRangeWrapper().enable()
+    with pytest.raises(MisuseError, match="'outer' was started twice"), span("outer"), span("outer"):
+        pass
+    Stopwatch().disable()
+    NVTXRangeWrapper().disable()
+
+    assert tool.events == ["+outer", "+outer", "-outer", "-outer"]
 
 
 def test_a_block_ends_as_it_began_whatever_is_switched_on_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +196,7 @@ def test_a_span_does_what_is_enabled_and_no_more(
 @pytest.mark.filterwarnings("ignore:.* was ended without having been started")  # switched off and on again inside it
 def test_spans_fail_nowhere_while_another_thread_switches_on_and_off() -> None:
     stop = threading.Event()
+    does_nothing = Span.__enter__, Span.__exit__
 
     def enter() -> int:
         entered = 0
@@ -202,7 +216,7 @@ def test_spans_fail_nowhere_while_another_thread_switches_on_and_off() -> None:
         finally:
             stop.set()
         assert all(each.result(60) for each in entering)
-    assert Span.__enter__ is Span.__exit__  # both do nothing
+    assert (Span.__enter__, Span.__exit__) == does_nothing
 
 
 def test_both_may_be_switched_at_once_by_two_threads() -> None:
