@@ -13,21 +13,21 @@ from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteratio
 from lightning_timing.stage_record import StageRecord
 
 Moments = Sequence[int]
-"""Those of the edges of one iteration, from its beginning to its end, in nanoseconds on the clock; or those of one edge
-in several iterations. What is done to all of them is done by C code, an edge at a time."""
+"""The times of one iteration's edges, from its beginning to its end, or the times of one edge in several iterations, in
+nanoseconds on the clock. Sums and differences are taken over all iterations edge by edge, by C code."""
 
 Stretch = tuple[int, int]
-"""From one edge to another, by their places in the iteration."""
+"""The time between two edges, given by their indices in the iteration."""
 
 
 class Slot(NamedTuple):
     """An interval of a phase.
 
     Attributes:
-        measurement: The phase's.
-        begin: The edge at which it begins.
-        end: The edge at which it ends.
-        own: The stretches that are its own, without the phases inside it; None where it was paused.
+        measurement: The measurement of the phase.
+        begin: Index of the edge at which it begins.
+        end: Index of the edge at which it ends.
+        own: The stretches of its own time, without the phases inside it; None where it was paused.
     """
 
     measurement: Measurement
@@ -36,10 +36,10 @@ class Slot(NamedTuple):
     own: tuple[Stretch, ...] | None
 
     def own_ns(self, edges: Sequence[Moments]) -> list[int]:
-        """Its own time in each iteration, in nanoseconds.
+        """Returns the own time of the interval in each iteration, in nanoseconds.
 
         Args:
-            edges: Of each edge its moments in all iterations.
+            edges: The times of each edge in all iterations.
         """
         (since, to), *others = self.own or ((0, 0),)
         own = list(map(sub, edges[to], edges[since]))
@@ -49,15 +49,15 @@ class Slot(NamedTuple):
 
 
 class AlikeIterations(NamedTuple):
-    """Some iterations of a stage, one after the other.
+    """Successive iterations of a stage whose phases lie between the same edges.
 
     Attributes:
         stage: The stage.
         slots: The intervals of the phases in each, in the order in which they end.
-        moments: Of each iteration.
-        labels: What each is known by.
-        intervals_kept: How many of them, the first ones, are handed on with the positions of their intervals.
-        shares: What the user measured in each; empty where that is nothing in all of them.
+        moments: The times of the edges of each iteration.
+        labels: The label of each iteration.
+        intervals_kept: How many iterations, from the first on, are handed on with the positions of their intervals.
+        shares: What the user measured in each iteration; empty where there is nothing in any.
     """
 
     stage: StageRecord
@@ -68,7 +68,7 @@ class AlikeIterations(NamedTuple):
     shares: Sequence[UserShare] = ()
 
     def take(self) -> Iterator[MeasuredIteration]:
-        """Takes them into the stage's figures. Returns what is to be handed on of each."""
+        """Adds the iterations to the figures of their stage. Returns them in the form in which they are handed on."""
         edges = list(zip(*self.moments, strict=True))
         totals = list(map(sub, edges[-1], edges[0]))
         samples = [(slot.measurement, slot.own_ns(edges)) for slot in self.slots if slot.own is not None]
@@ -89,7 +89,7 @@ class AlikeIterations(NamedTuple):
             yield MeasuredIteration(stage, label, begin_ns, sums_by_name, placed)
 
     def _intervals(self, edges: Sequence[Moments]) -> Iterator[list[Interval] | None]:
-        """Those of each iteration, then None for ever."""
+        """Yields the intervals of each iteration that keeps them, then None without end."""
         begins, kept = edges[0], max(0, self.intervals_kept)
         places = [list(map(sub, moments, begins)) for moments in edges] if kept else edges
         columns = [zip(repeat(slot.measurement.name), places[slot.begin], places[slot.end]) for slot in self.slots]

@@ -14,9 +14,9 @@ from lightning_timing.recording import IterationLabel, MeasuredIteration, UserSh
 from lightning_timing.stage_record import StageRecord
 
 MAX_WAITING: Final = 64
-"""As many iterations are worked off at once."""
+"""When this many iterations wait, all of them are worked off."""
 MAX_WAIT_NS: Final = 1_000_000_000
-"""The longest that one waits, if another ends by then."""
+"""Nanoseconds since the last work-off after which an iteration that ends starts the next one."""
 
 ClosedIteration = tuple[
     StageRecord,
@@ -28,18 +28,18 @@ ClosedIteration = tuple[
     UserShare,
     bool,
 ]
-"""Its stage and label; when it began, how long it took and what no phase claimed of it, in nanoseconds, the last None
-where there are no phases; the samples of the phases and what the user measured; and whether the positions of intervals
-are kept. A plain tuple, for the hot path."""
+"""A closed iteration, as a plain tuple for the hot path: its stage; its label; when it began; how long it took; the
+time that no phase claimed, None where there are no phases; the samples of the phases; what the user measured; and
+whether the positions of intervals are kept. Times are in nanoseconds."""
 
 
 class ClosedIterations:
-    """Works off iterations some at a time: what runs once a batch costs several times what it does in a loop.
+    """Adds iterations to the figures several at a time: code that runs once a batch costs several times as much.
 
-    One thread adds them. Another that asks for figures has them worked off too, one of the two at a time.
+    One thread adds iterations. Another thread that asks for figures works them off too; a lock keeps the two apart.
 
     Attributes:
-        on_iteration: Takes each iteration.
+        on_iteration: Called with each iteration that was added to the figures, unless it is None.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class ClosedIterations:
         return max(1, MAX_WAITING - len(self._waiting))
 
     def add(self, closed: ClosedIteration) -> None:
-        """Takes an iteration that has just been closed."""
+        """Queues an iteration that has just been closed, and works off if that is due."""
         self._waiting.append(closed)
         end_ns = closed[2] + closed[3]
         if len(self._waiting) >= MAX_WAITING or end_ns - self._worked_off_at >= MAX_WAIT_NS:
@@ -63,12 +63,12 @@ class ClosedIterations:
             self.work_off(wait=False)
 
     def add_alike(self, iterations: AlikeIterations) -> None:
-        """Takes iterations that have waited for each other before, and so do not any more."""
+        """Queues iterations that were gathered elsewhere, and works off at once, since they have waited already."""
         self._waiting.append(iterations)
         self.work_off(wait=False)
 
     def work_off_if_stuck(self) -> None:
-        """Has all of them taken if none was added since the last call: for another thread to call now and then."""
+        """Works off all iterations if none was added since the last call. Another thread calls this now and then."""
         last = self._waiting[-1] if self._waiting else None
         if last is not None and last is self._seen:
             self.work_off(wait=False)
@@ -76,20 +76,21 @@ class ClosedIterations:
 
     @contextmanager
     def worked_off(self) -> Iterator[None]:
-        """All of them are taken, and no other thread takes further ones until this is left."""
+        """Works off all iterations, and keeps other threads from working off while the context is open."""
         with self._working:
             self.work_off()
             yield
 
     def work_off(self, *, wait: bool = True) -> None:
-        """Has all of them taken and handed on.
+        """Adds all waiting iterations to the figures, and hands them on.
 
         Args:
-            wait: Wait for another thread that is at it, some microseconds an iteration, instead of leaving it to that.
+            wait: Whether to wait for another thread that is working off, some microseconds an iteration. False: leave
+                the work to that thread.
         """
         if not wait and not self._waiting:
             return
-        # Another thread may be at the last one, so none that waits does not mean that all have been taken.
+        # An empty queue does not mean that all are in the figures: another thread may be working on the last one.
         if not self._working.acquire(blocking=wait):
             return
         try:
@@ -117,7 +118,7 @@ class ClosedIterations:
 
 
 def measure(closed: ClosedIteration) -> MeasuredIteration:
-    """Takes an iteration's samples into its stage's figures."""
+    """Adds an iteration to the figures of its stage. Returns it in the form in which it is handed on."""
     stage, label, begin_ns, total_ns, other_ns, samples, share, keeps_intervals = closed
     intervals = None
     if keeps_intervals:

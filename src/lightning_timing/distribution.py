@@ -26,7 +26,7 @@ class _Folded(NamedTuple):
     extremes: tuple[int, ...] = ()
 
     def plus(self, durations: list[int]) -> _Folded:
-        """What it comes to with further durations."""
+        """Returns these statistics with those of further durations added."""
         all_extremes = (*durations, *self.extremes)
         return _Folded(
             number=self.number + len(durations),
@@ -43,7 +43,7 @@ class Distribution:
     are more than `EXACT_INTERVALS` of them; so adding one is a list append, and a bucket's middle is at most 1/256 off.
     Count, sum and standard deviation are exact at any length, since they are kept as integers.
 
-    One thread adds and folds. Another that asks for figures meanwhile may see durations twice that are being folded in.
+    One thread adds and folds. Another thread that asks for figures during a fold may see its durations twice.
 
     Attributes:
         pending: Durations that are not folded in yet. Append to it, and call `fold_if_full` from time to time.
@@ -56,37 +56,37 @@ class Distribution:
         self._buckets: Counter[int] = Counter()
         self._folded = _Folded()
 
-    # Each reads `pending` before what is folded in: durations that are gone from there are in the histogram by then.
+    # Each reads `pending` before what is folded in: a duration that has left `pending` is in the histogram by then.
 
     @property
     def count(self) -> int:
-        """Durations seen."""
+        """Number of durations."""
         return len(self.pending) + self._folded.number
 
     @property
     def total_ns(self) -> int:
-        """Their sum, in nanoseconds."""
+        """Sum of the durations, in nanoseconds."""
         return sum(self.pending) + self._folded.total
 
     @property
     def min_ns(self) -> int | None:
-        """The shortest, in nanoseconds; None where there is none."""
+        """The shortest duration, in nanoseconds; None where there is none."""
         return min((*self.pending, *self._folded.extremes), default=None)
 
     @property
     def max_ns(self) -> int | None:
-        """The longest, in nanoseconds; None where there is none."""
+        """The longest duration, in nanoseconds; None where there is none."""
         return max((*self.pending, *self._folded.extremes), default=None)
 
     @property
     def std_ns(self) -> float | None:
-        """Their sample standard deviation, in nanoseconds; None for fewer than two."""
+        """Sample standard deviation of the durations, in nanoseconds; None for fewer than two."""
         pending = self.pending[:]
         n, total, squares, _ = self._folded.plus(pending)
         return None if n < 2 else math.sqrt((n * squares - total**2) / (n * (n - 1)))
 
     def percentiles_ns(self, *percents: float) -> list[float] | None:
-        """Percentiles, in nanoseconds; None where there is no duration.
+        """Returns percentiles, in nanoseconds; None where there is no duration.
 
         Args:
             percents: From 0 to 100. While exact, interpolated linearly between the two nearest durations.
@@ -117,9 +117,10 @@ class Distribution:
 
 
 def _buckets_of(durations: Sequence[int]) -> list[int]:
-    """The bucket of each: the upper half of it as a 32-bit float, sign, exponent and 7 bits, which sorts as it does.
+    """Returns the bucket of each duration: the upper half of it as a 32-bit float.
 
-    All of it is done by C code, at a third of what a loop takes that shifts integers.
+    That is sign, exponent and 7 bits of the fraction, so buckets sort as durations do. C code does all of it, in a
+    third of the time of a loop that shifts integers.
     """
     return memoryview(array("f", durations)).cast("B").cast("H")[_UPPER_HALF].tolist()
 
@@ -130,7 +131,7 @@ def _middle_of(bucket: int) -> float:
 
 
 def _between_ranks(ordered: list[tuple[int, int]], count: int, percent: float) -> float:
-    """Interpolated linearly between the durations of the two nearest ranks, as for exact ones."""
+    """Interpolates a percentile linearly between the two nearest ranks, as `_interpolate` does for exact durations."""
     rank = percent / 100 * (count - 1)
     lower = math.floor(rank)
     below, above = _of_rank(ordered, lower), _of_rank(ordered, lower + 1)
@@ -138,7 +139,7 @@ def _between_ranks(ordered: list[tuple[int, int]], count: int, percent: float) -
 
 
 def _of_rank(ordered: list[tuple[int, int]], rank: int) -> float:
-    """The middle of the bucket that holds the duration of the given rank."""
+    """Returns the middle of the bucket that holds the duration of the given rank."""
     seen = 0
     for bucket, in_bucket in ordered:
         seen += in_bucket

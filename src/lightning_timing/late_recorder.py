@@ -1,4 +1,4 @@
-"""A recorder that can be told of phases later than they are."""
+"""A recorder to which phases can be reported after they happened."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from lightning_timing.recording import NOTHING, IterationLabel
 
 
 class LateRecorder(Recorder):
-    """As `Recorder`; but whoever tells it says how it reads moments, and is asked to let it catch up if need be."""
+    """A `Recorder` to which phases can be reported late: the caller sets its clock and brings it up to date."""
 
     _catch_up_if_stuck: Callable[[], bool] = bool  # there is nothing to catch up with
 
     @property
     def may_follow_late(self) -> bool:
-        """Whether it can be told of phases later than they are, which it cannot where the device is asked at each."""
+        """Whether phases can be reported late: not where the device is timed, or synchronized at each edge."""
         return self._deferred is None and not self._syncs
 
     def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
-        """Has it told of phases late from now on.
+        """Sets the functions that bring the recorder up to date. From now on phases are reported late.
 
         Args:
-            catch_up: Has it told of all so far. It is called where those matter.
-            catch_up_if_stuck: The same on another thread, if the one that measures does not get on. Says if it did.
+            catch_up: Reports all phases so far. Called where these matter.
+            catch_up_if_stuck: Called on another thread: reports the iterations that have ended, if the measuring thread
+                makes no progress. Returns whether it reported any.
         """
         self.catch_up = self.user.catch_up = catch_up
         self._catch_up_if_stuck = catch_up_if_stuck
 
     def keep_up(self) -> None:
-        """Hands on what waits if the thread that measures is stuck: for another thread to call now and then.
+        """Hands on what waits if the measuring thread is stuck. Another thread calls this now and then.
 
-        So a run that hangs and is then killed leaves all that it measured.
+        So the record of a run that hangs and is killed has the iterations that had ended.
         """
         if self._catch_up_if_stuck():
             self._closed.work_off(wait=False)
@@ -42,11 +43,11 @@ class LateRecorder(Recorder):
             self._closed.work_off_if_stuck()
 
     def read_moments_by(self, read: Clock) -> None:
-        """Has it read the moments of phases otherwise: by its own clock, or by one that shows when they were."""
+        """Sets the clock for phase boundaries: the real one, or one that replays the noted timestamps."""
         self._ledger.read = self._outside.ledger.read = read
 
     def patience(self) -> int:
-        """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
+        """Returns how many iterations may end from now on before they are reported; 0: each is reported as it ends."""
         if not self.can_be_told_in_one:
             return 0
         room = self._closed.room
@@ -55,14 +56,14 @@ class LateRecorder(Recorder):
         return min(room, self._report_every - self.stage.iterations % self._report_every) - 1
 
     def cut(self, end_ns: int, undisturbed: AbstractContextManager[object]) -> bool:
-        """An iteration ended, of which it is told later: what the user measured in it is set apart now.
+        """Sets apart what the user measured in an iteration that has ended and is reported later.
 
         Args:
-            end_ns: When it ended, on the clock.
-            undisturbed: Has Ctrl-C wait meanwhile.
+            end_ns: When the iteration ended, on the clock.
+            undisturbed: A context in which Ctrl-C waits.
 
         Returns:
-            Whether it may be told later, as far as that goes.
+            Whether the iteration may be reported later, as far as the user's measurements are concerned.
         """
         if not self.stage.measurements:
             return True
@@ -78,7 +79,7 @@ class LateRecorder(Recorder):
 
     @property
     def can_be_told_in_one(self) -> bool:
-        """Whether it can be told of whole iterations, as nothing but their phases matters."""
+        """Whether whole iterations can be reported in one call: after warm-up, unless CPU metering has yet to begin."""
         stage = self.stage
         is_warm = bool(stage.iterations) and stage.warmup_left <= 0
         return is_warm and not self.cpu.is_due(stage.stage)
@@ -86,12 +87,12 @@ class LateRecorder(Recorder):
     def take_alike(
         self, slots: tuple[Slot, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]
     ) -> None:
-        """Opens, closes and counts iterations, one after the other, of which all is known.
+        """Counts successive iterations that have ended and whose phases are known.
 
         Args:
             slots: The intervals of their phases, none of which was open before or after.
-            iterations: The moments of the edges of each.
-            labels: What each is known by.
+            iterations: The times of the edges of each iteration.
+            labels: The label of each iteration.
         """
         stage = self.stage
         self._outside.take_first_wait()

@@ -21,8 +21,8 @@ A plain tuple, as there is one for each phase of each iteration.
 class Ledger:
     """A stack of open phases, each with the time that the phases inside it took.
 
-    A phase's own time is what it took less those, and what no phase claimed is what the ledger took less the outermost
-    ones; so the samples and `other_ns` add up to the whole exactly, whatever nests in what.
+    A phase's own time is its duration less that of the phases directly inside it; `other_ns` is the ledger's duration
+    less that of the outermost phases. So own times and `other_ns` add up to the whole exactly, however phases nest.
 
     Args:
         clock: Read once at every boundary.
@@ -36,8 +36,8 @@ class Ledger:
         last_ns: The last boundary.
         total_ns: How long it ran; known when it is closed.
         other_ns: What no phase claimed; known when it is closed.
-        samples: Of the phases that were left since it was opened, in that order.
-        keeps_intervals: Whether the positions of intervals are of interest.
+        samples: The samples of the phases that were left since it was opened, in that order.
+        keeps_intervals: Whether the positions of the intervals are kept.
         thread: The thread that opened it.
     """
 
@@ -143,7 +143,7 @@ class Ledger:
         self._inside[:] = [0]
 
     def enclosing(self, begin_ns: int) -> tuple[str | None, int | None]:
-        """The innermost phase that was open at the given moment and is open still, and when it began.
+        """Finds the innermost phase that was open at the given moment and still is, and when it began.
 
         Returns:
             Its name, None for the iteration itself, and its beginning in nanoseconds; both None where there is none.

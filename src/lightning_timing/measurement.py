@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from lightning_timing.device_timer import Mark
 
 NOBODY: Final = 0
-"""No thread: no identifier of one is 0."""
+"""Stands for no thread: no thread has the identifier 0."""
 UNUSUAL: Final = -1
-"""No thread either: they have no identifiers below 0."""
+"""Marks an unusual `Measurement`: no thread has an identifier below 0."""
 
 
 class Opening:
-    """An open interval on one thread, where the fast path does not reach.
+    """An open interval of an unusual `Measurement` on one thread.
 
     Attributes:
         begin_ns: When it began, on the recorder's clock.
@@ -36,16 +36,16 @@ class Opening:
 class Measurement:
     """A named interval of one stage, started and ended any number of times.
 
-    The fields up to `append` are the hot path's, which works on them directly; they hold the one interval that is open
-    on the thread that opened it. Where that does not suffice (several threads have it open at once, a sample must be
-    dropped, the device is timed too) the measurement is unusual, and `openings` holds the open intervals by thread.
+    The hot path works directly on the fields up to `append`, which hold one open interval of one thread. Where that
+    does not suffice (several threads have it open at once, a sample must be dropped, the device is timed too) the
+    measurement is unusual, and `openings` holds the open intervals by thread.
 
     Attributes:
         name: Its name.
         known_since_ns: When it was made, on the recorder's clock. Iterations that ended before may be counted later.
         parent: The enclosing measurement's name, or None; known from the first interval on.
         begin_ns: When the interval that is open on the fast path began, or the last one, on the recorder's clock.
-        thread: The thread that opened it; `NOBODY`; or `UNUSUAL`, where every start and end takes the careful path.
+        thread: The thread that opened it; `NOBODY`: none is open; `UNUSUAL`: every start and end takes the slow path.
         append: Adds a sample, in nanoseconds, to this iteration.
         current: The samples since they were last taken, in nanoseconds; of the user's measurements, this iteration's.
         openings: The open intervals by thread identifier, where it is unusual.
@@ -108,7 +108,7 @@ class Measurement:
         return taken
 
     def carry(self, own_ns: int, paused: bool) -> int | None:
-        """Adds what an interval took to the parts of it before, where it was paused.
+        """Adds a part of an interval that was paused to its earlier parts.
 
         Returns:
             The whole interval's time, in nanoseconds; None if it is paused again.
@@ -128,16 +128,16 @@ class Measurement:
         return self.thread == thread if opening is None else not opening.spoilt
 
     def is_open_on(self, thread: int) -> bool:
-        """Whether an interval is open on the given thread, be its sample to be dropped or not."""
+        """Whether an interval is open on the given thread, even if its sample is to be dropped."""
         return self.thread == thread or thread in self.openings
 
     def begun_at(self, thread: int) -> int:
-        """When the interval that is open on the given thread began."""
+        """Returns when the interval that is open on the given thread began, on the recorder's clock."""
         opening = self.openings.get(thread)
         return self.begin_ns if opening is None else opening.begin_ns
 
     def go_unusual(self) -> None:
-        """Moves the open interval, if any, to `openings`, where it is told apart by its thread."""
+        """Makes the measurement unusual: moves the open interval, if any, to `openings`."""
         opening = Opening()
         # Nothing is called from here on, so no thread sees it half moved, or starts it meanwhile.
         if self.thread > NOBODY:
@@ -146,7 +146,7 @@ class Measurement:
         self.thread = UNUSUAL
 
     def spoil(self, thread: int) -> None:
-        """Has the sample of the interval that is open on the given thread dropped when it ends."""
+        """Marks the interval that is open on the given thread: its sample is dropped when it ends."""
         self.go_unusual()
         self.openings[thread].spoilt = True
 

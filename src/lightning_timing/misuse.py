@@ -1,4 +1,4 @@
-"""What follows when measurements are used out of order."""
+"""Raises or warns where measurements are used out of order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Misuse:
     """Raises at the first misuse, or warns once for each name.
 
     Args:
-        on_misuse: Which of the two.
+        on_misuse: `raise` or `warn`.
     """
 
     def __init__(self, on_misuse: Literal["raise", "warn"]) -> None:
@@ -29,12 +29,12 @@ class Misuse:
         self._warned: set[str] = set()
 
     def report(self, name: object, what: str, *, consequence: str) -> None:
-        """Says what was done wrong, and where.
+        """Raises, or warns once for each name, with what was done wrong and where.
 
         Args:
-            name: The measurement's name, or what was given as one. There is one warning for each.
+            name: The measurement's name, or what was given as one.
             what: What was done, in words.
-            consequence: What follows where it is not raised.
+            consequence: What follows where it is only warned of.
 
         Raises:
             MisuseError: If misuse is to be raised.

@@ -1,4 +1,4 @@
-"""One-time measurements: once a name, whatever the warm-up."""
+"""One-time measurements: each name is measured once, in warm-up too."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OneTimeMeasurements:
         self._times[name] = (self._read(), None)
 
     def end(self, name: str) -> None:
-        """Ends it."""
+        """Ends a measurement."""
         now = self._read()
         begin, end = self._times.get(name, (None, None)) if isinstance(name, str) else (None, None)
         if begin is None:
@@ -53,5 +53,5 @@ class OneTimeMeasurements:
         self._times[name] = (begin, now)
 
     def seconds(self) -> dict[str, float | None]:
-        """The times in seconds, by name; None for one that is running."""
+        """Returns the times in seconds, by name; None for one that is running."""
         return {name: None if end is None else (end - begin) / NS_IN_S for name, (begin, end) in self._times.items()}

@@ -15,19 +15,20 @@ from lightning_timing.stage_record import StageRecord
 class Outside:
     """Phases between two iterations, the waits for an epoch's first batch, and what the user measures meanwhile.
 
-    None of it is warm-up but the user's.
+    Warm-up leaves out only what the user measures; all else counts from the start.
 
     Args:
         stage: The stage to count for.
         clock: Read at every boundary.
         before_reading: Called before the clock is read, where the device is to be synchronized there.
-        before_handing_on: Called before something is handed on, so that what came before it comes before.
+        before_handing_on: Called before something is handed on: hands on the iterations before it.
 
     Attributes:
         stage: The stage to count for, set when another one begins.
         ledger: The phases that are open.
-        on_measured: Takes what was measured.
-        current_epoch: Says which epoch it is. Asked at the beginning of one, since later all may be told of late.
+        on_measured: Called with what was measured.
+        current_epoch: Returns the epoch. Called as the wait for its first batch begins, since what follows may be
+            recorded late.
     """
 
     def __init__(
@@ -47,12 +48,12 @@ class Outside:
         self._first_wait: tuple[int, int] | None = None  # how long, of all its parts, and when it ended
 
     def begin_stage(self, stage: StageRecord) -> None:
-        """Has what follows counted for another stage."""
+        """Counts what follows for another stage."""
         self.stage = stage
         self.ledger.phases = stage.between
 
     def enter(self, phase: str, since_last: bool = False) -> None:
-        """Opens a phase inside the one that is open, now: there is no boundary before the first one."""
+        """Opens a phase inside the one that is open, always as of now: `since_last` has no effect here."""
         if not self.ledger.is_open:
             self.ledger.begin(keep_intervals=False)
         self.ledger.enter(phase)
@@ -70,20 +71,20 @@ class Outside:
             counted = counted.whole
 
     def begin_first_wait(self, resumed: bool) -> None:
-        """The wait for an epoch's first batch begins, or (`resumed`) goes on after its end was told of."""
+        """Begins the wait for an epoch's first batch, or (`resumed`) continues it after `end_first_wait`."""
         self._first_wait_begin = self.ledger.read()
         if not resumed:
             self._first_wait = None
             self._epoch = self.current_epoch()
 
     def end_first_wait(self) -> None:
-        """The first batch is there, or other things come before the wait for it goes on."""
+        """Ends the wait for the first batch, for good or until it is resumed."""
         now = self.ledger.read()
         waited_before = 0 if self._first_wait is None else self._first_wait[0]
         self._first_wait = waited_before + now - self._first_wait_begin, now
 
     def take_first_wait(self) -> None:
-        """Counts the last first wait, if there was one since the last time: only now it is known to be over."""
+        """Counts the last wait for a first batch, unless that was done. To be called once it cannot be resumed."""
         if self._first_wait is None:
             return
         (waited, end), self._first_wait = self._first_wait, None
@@ -94,7 +95,7 @@ class Outside:
         self._hand_on(self.stage, FIRST_DATA_WAIT, waited, end)
 
     def take_users_of(self, stage: StageRecord, until_ns: int | None = None) -> None:
-        """Counts what the user measured since the last iteration of a stage, until a moment if one is given."""
+        """Counts what the user measured since the stage's last iteration; see `StageRecord.take_users_outside`."""
         for measurement, samples in stage.take_users_outside(until_ns):
             for ns in samples:
                 # Of several since the last iteration only the last one's beginning is known.

@@ -14,11 +14,12 @@ _CALIBRATION_ROUNDS: Final = 5
 
 
 def overhead_of(recorder: Recorder) -> TimingOverhead | None:
-    """The cost of a recorder's work so far.
+    """Returns the cost of a recorder's work so far.
 
-    Closing an iteration, its row and its print lie between two readings of the clock, and are known. The boundaries
-    inside the iterations are counted, at what a pair of them costs when it is tried out now, device events included,
-    which takes a few milliseconds. What the host waits where it synchronizes the device at each edge is not in it.
+    The time for closing an iteration, writing its row and printing is known: it lies between two readings of the clock.
+    The boundaries inside iterations are counted, and each pair is taken to cost what a pair costs when it is tried out
+    now, device events included; that takes a few milliseconds. Where the device is synchronized at each edge, the
+    host's wait for it is not included.
 
     Returns:
         The cost, or None where nothing was measured.
@@ -31,7 +32,7 @@ def overhead_of(recorder: Recorder) -> TimingOverhead | None:
 
 
 def _pair_ns(trial: Recorder) -> float:
-    """The cost of entering and leaving a phase: the fastest of some rounds, the others being disturbed."""
+    """Measures what entering and leaving a phase costs, in nanoseconds, by the fastest and least disturbed round."""
     fastest = float("inf")
     for _ in range(_CALIBRATION_ROUNDS):
         trial.begin_iteration()

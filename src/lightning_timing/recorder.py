@@ -46,7 +46,7 @@ _NO_LABEL: Final = IterationLabel()
 class Recorder:
     """Turns iterations, phases and the user's measurements into the figures of each stage.
 
-    What an iteration leaves to do, beyond counting it, is done for some of them at once.
+    Beyond counting, the work on an iteration is done for several iterations at once.
 
     Args:
         settings: How to count.
@@ -58,17 +58,17 @@ class Recorder:
 
     Attributes:
         clock: The clock.
-        is_compiling: Whether torch.compile is tracing.
+        is_compiling: Says whether torch.compile is tracing.
         stage: The current stage.
         user: The user's measurements.
         one_time: One-time measurements.
         cpu: Which measurement gets CPU usage.
-        catch_up: Has it told of all phases so far, where it follows late.
+        catch_up: Brings it up to date, where phases are reported to it late.
         enter: Opens a phase, of the given name, inside the one that is open: now, or (`since_last`) as of the last
-            boundary, where it was recognised late. It is bound to what that means while an iteration is open, or to
-            what it means between two, so that the hot path has neither a branch nor a further call for that.
-        leave: Closes the phase that is open, for good or (`paused`) to be continued by the next one of its name. Bound
-            likewise.
+            boundary, where it was recognised late. Rebound when an iteration opens or closes, so that the hot path
+            needs neither a branch nor a further call.
+        leave: Closes the phase that is open, for good or (`paused`) to be continued by the next one of its name.
+            Rebound likewise.
         rank: Global rank of the process.
         world_size: Number of processes.
         bookkeeping_ns: The time that went into counting iterations and handing them on, in nanoseconds.
@@ -126,14 +126,14 @@ class Recorder:
         self.cpu.is_warming_up = self.stage.warmup_left > 0
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
-        self._told_ns = 0  # when it was told that the iteration is closed
+        self._told_ns = 0  # when the close of the iteration was reported
         self._report_every = 1
         self._on_report_due: Callable[[], None] | None = None
 
     # ---- stages ----
 
     def begin_stage(self, stage: str) -> None:
-        """Has what follows counted for the given stage. No iteration is open."""
+        """Counts what follows for the given stage. To be called while no iteration is open."""
         self._outside.take_first_wait()
         self._take_users_outside(self.stage)  # now, since the stage may never come again
         if stage not in self._stages:
@@ -153,7 +153,7 @@ class Recorder:
         return record
 
     def restart_warmup(self) -> None:
-        """Has every stage warm up again: a new call of the Trainer starts new workers and allocates anew."""
+        """Restarts the warm-up of every stage: a new call of the Trainer starts new workers and allocates anew."""
         for stage, record in self._stages.items():
             record.warmup_left = self._settings.warmup_of(stage)
         self.cpu.is_warming_up = self.stage.warmup_left > 0
@@ -166,9 +166,9 @@ class Recorder:
         on_outside: Callable[[MeasuredOutside], None] | None = None,
         current_epoch: Callable[[], int] | None = None,
     ) -> None:
-        """Has each iteration that counts, and what is measured outside of them, handed on.
+        """Sets the functions that get each counted iteration, and what is measured outside of iterations.
 
-        Iterations are soon after they end or, where the device is timed, when their device times are known.
+        Iterations are handed on soon after they end or, where the device is timed, when their device times are known.
         """
         self._outside.on_measured = on_outside
         if current_epoch is not None:
@@ -179,12 +179,12 @@ class Recorder:
             self._deferred.on_iteration = on_iteration
 
     def report_every(self, iterations: int, on_due: Callable[[], None] | None) -> None:
-        """Has something, or nothing, called after every so many iterations that count, before the next one begins."""
+        """Calls `on_due` after every `iterations` counted iterations, before the next; None switches that off."""
         self._report_every, self._on_report_due = iterations, on_due
 
     @property
     def _intervals_to_keep(self) -> int:
-        """Of how many iterations from now on the positions of intervals are handed on; 0 or less: of none."""
+        """How many iterations from now on are handed on with the positions of their intervals; 0 or less: none."""
         return INTERVALS_KEPT_ITERATIONS - self.stage.iterations if self._keep_intervals else 0
 
     def begin_iteration(self) -> None:
@@ -219,7 +219,7 @@ class Recorder:
         """Counts the iteration that was closed.
 
         Args:
-            label: What it is known by.
+            label: Its label.
 
         Returns:
             Whether it was counted; False in warm-up.
@@ -271,9 +271,9 @@ class Recorder:
         self.stage.drop_current(users)
 
     def finish_iteration(self) -> None:
-        """Ends the iteration of a plain loop, where one follows the other.
+        """Ends the iteration of a plain loop and begins the next one.
 
-        Does nothing where the callbacks say when an iteration ends.
+        Does nothing where the callbacks drive the phases: they say when an iteration ends.
         """
         if self._phases_are_taken:
             return
@@ -286,14 +286,14 @@ class Recorder:
             self._ledger.begin(keep_intervals=False)
 
     def _recognise_compilation(self) -> None:
-        """An iteration that compiled is warm-up, as long as none has been counted: later ones are part of the run."""
+        """Adds this iteration to the warm-up if it compiled. Called only until the first iteration is counted."""
         compilations = compilations_so_far()
         if compilations != self._compilations:
             self._compilations = compilations
             self.stage.warmup_left = max(self.stage.warmup_left, 1)
 
     def _keep(self, label: IterationLabel, share: UserShare) -> None:
-        """Has the iteration that was closed, and counts, taken into the figures."""
+        """Adds the closed iteration to the figures: at once where the device is timed, else together with others."""
         stage, ledger = self.stage, self._ledger
         other_ns = ledger.other_ns if self._phases_are_taken else None
         kept = ledger.keeps_intervals
@@ -305,18 +305,21 @@ class Recorder:
             self._closed.add(closed)
 
     def rest(self) -> None:
-        """No iteration follows for now. A stretch of them is metered as one, for the CPU's clock is slow to read."""
+        """Ends a stretch of iterations: none follows for now.
+
+        CPU usage is metered for a stretch as a whole, since the CPU's clock is slow to read.
+        """
         self._closed_at = None  # until the next one there are hooks, checkpoints and waits, which are not our work
         self.cpu.rest()
 
     # ---- outside of iterations ----
 
     def begin_first_data_wait(self, resumed: bool = False) -> None:
-        """The wait for an epoch's first batch begins, or (`resumed`) goes on after its end was told of."""
+        """Begins the wait for an epoch's first batch, or (`resumed`) continues it after `end_first_data_wait`."""
         self._outside.begin_first_wait(resumed)
 
     def end_first_data_wait(self) -> None:
-        """The first batch is there."""
+        """Ends the wait for the first batch, for good or until it is resumed."""
         self._outside.end_first_wait()
 
     def take_outside(self) -> None:
@@ -326,7 +329,7 @@ class Recorder:
             self._take_users_outside(stage)
 
     def _take_users_outside(self, stage: StageRecord, until_ns: int | None = None) -> None:
-        """Counts what the user measured since the last iteration of a stage, until a moment if one is given."""
+        """Counts what the user measured since the stage's last iteration; see `StageRecord.take_users_outside`."""
         if self._deferred is not None and stage is self.stage:
             self._deferred.end_outside(stage)
         self._outside.take_users_of(stage, until_ns)
@@ -334,7 +337,7 @@ class Recorder:
     # ---- the user's measurements ----
 
     def choose_cpu_usage(self, name: str, by_default: bool = False) -> None:
-        """Has the CPU usage of a measurement, or of the whole iteration, metered. Without psutil there is a warning.
+        """Meters the CPU usage of a measurement, or of the whole iteration. Without psutil there is only a warning.
 
         Args:
             name: The measurement.
@@ -364,17 +367,17 @@ class Recorder:
     # ---- results ----
 
     def trial(self) -> Recorder:
-        """One that does at an edge what this one does, but for waiting for the device."""
+        """Returns a recorder for calibration, which does the same at each edge, but never waits for the device."""
         timer = None if self._deferred is None else type(self._deferred.timer)(self._deferred.timer.device)
         return Recorder(RecorderSettings(num_warmup_iters=0), phases_are_taken=True, device_timer=timer)
 
     def work_off(self) -> None:
-        """Has all iterations that count so far taken into the figures and handed on."""
+        """Adds all iterations counted so far to the figures, and hands them on."""
         self.catch_up()
         self._closed.work_off()
 
     def figures(self, stage: str | None = None) -> Figures:
-        """What has been measured so far, in one stage or (None) in all that were used."""
+        """Returns what has been measured so far, in one stage or (None) in all that were used."""
         from lightning_timing.figures import Figures
         from lightning_timing.summaries import summarize_stage
 
@@ -395,18 +398,18 @@ class Recorder:
 
     @property
     def intervals_measured(self) -> int:
-        """How many intervals were measured inside them."""
+        """Number of intervals measured inside iterations."""
         self.work_off()
         stages = self._stages.values()
         return sum(m.inside_count for stage in stages for m in stage.all_measurements())
 
     def problems(self) -> list[str]:
-        """Why a part went off or has no figures, if any did."""
+        """Returns the reasons why CPU usage or device time is unknown; empty where neither failed."""
         reasons = (self.cpu.reason, None if self._deferred is None else self._deferred.timer.reason)
         return [reason for reason in reasons if reason is not None]
 
     def release(self) -> None:
-        """The run ends: waits once for the device's last times, and ends what runs beside the measured code."""
+        """Ends the run: waits once for the last device times, and stops sampling CPU usage."""
         try:
             self.catch_up()
             self.rest()
@@ -420,4 +423,4 @@ class Recorder:
 
 
 def _nothing() -> None:
-    """It is told of phases as they are."""
+    """Does nothing: phases are reported as they happen, so there is nothing to catch up with."""

@@ -1,4 +1,4 @@
-"""What passes between a recorder, those who drive it, and those who keep what it measures."""
+"""The data that passes between a recorder, the code that drives it, and the code that keeps what it measures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class RecorderSettings:
     """How a recorder counts and how it takes misuse.
 
     Args:
-        num_warmup_iters: First iterations of training that are not counted. Of any other stage it is the first one,
-            unless this is 0.
+        num_warmup_iters: First iterations of training that are not counted. Of any other stage only the first one is
+            not counted, unless this is 0.
         on_misuse: `raise` a MisuseError, or `warn` once for each name and drop the sample.
 
     Raises:
@@ -34,12 +34,15 @@ class RecorderSettings:
         self.on_misuse: Literal["raise", "warn"] = on_misuse
 
     def warmup_of(self, stage: str) -> int:
-        """How many iterations of a stage are not counted. More, if a later one compiles before any is counted."""
+        """Returns how many iterations of a stage are not counted.
+
+        Iterations that compile before any was counted are left out in addition.
+        """
         return self.num_warmup_iters if stage == TRAIN else min(self.num_warmup_iters, 1)
 
 
 class IterationLabel(NamedTuple):
-    """What an iteration is known by.
+    """The label of an iteration: its place in the run, and what is known of its batch.
 
     Attributes:
         epoch: The epoch, from 0.
@@ -60,7 +63,7 @@ class UserShare(NamedTuple):
     """What the user measured in an iteration.
 
     Attributes:
-        samples: Of each measurement that has any.
+        samples: The samples of each measurement that has any.
         placed: The intervals whose positions are known, on the recorder's clock.
     """
 
@@ -68,11 +71,11 @@ class UserShare(NamedTuple):
     placed: Sequence[Interval] = ()
 
     def among(self, intervals: list[Interval], begin_ns: int) -> list[Interval]:
-        """The intervals of an iteration's phases and these, inner ones first.
+        """Returns the intervals of an iteration's phases together with the user's, inner ones first.
 
         Args:
-            intervals: Those of the phases, from the iteration's beginning on.
-            begin_ns: That beginning.
+            intervals: The intervals of the phases, in nanoseconds from the iteration's beginning.
+            begin_ns: When the iteration began, on the recorder's clock.
         """
         if not self.placed:
             return intervals
@@ -88,7 +91,7 @@ class MeasuredIteration(NamedTuple):
 
     Attributes:
         stage: Its stage.
-        label: What it is known by.
+        label: Its label.
         begin_ns: When it began, on the recorder's clock.
         ns: The sum of each measurement's samples, in nanoseconds.
         intervals: Each interval's name, start and end in nanoseconds from `begin_ns`, or None where not kept.

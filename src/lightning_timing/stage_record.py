@@ -56,15 +56,15 @@ class StageRecord:
         yield from list(self.between.values())
 
     def users_known_by(self, moment_ns: int | None = None) -> list[Measurement]:
-        """The user's measurements; those alone that had been made by a moment on the clock, if one is given.
+        """Returns the user's measurements; with `moment_ns`, only those that existed at that moment on the clock.
 
-        Another thread may make one while iterations that had ended before are still to be counted.
+        Another thread may make a measurement while iterations that ended earlier are still to be counted.
         """
         measurements = list(self.measurements.values())  # or while this is copied
         return [m for m in measurements if moment_ns is None or m.known_since_ns <= moment_ns]
 
     def leave_out(self, users: Iterable[Measurement]) -> bool:
-        """Whether the iteration that is complete belongs to the warm-up; if so, it is forgotten.
+        """Forgets the iteration that is complete if it belongs to the warm-up. Returns whether it does.
 
         Args:
             users: The user's measurements that may have samples in it.
@@ -84,14 +84,14 @@ class StageRecord:
         samples: Sequence[Sample],
         users: Sequence[UserSamples],
     ) -> dict[str, int]:
-        """Takes an iteration that was counted into the figures.
+        """Adds a counted iteration to the figures.
 
         Args:
-            label: What is known of it.
+            label: Its label.
             iteration_ns: How long it took, in nanoseconds.
             other_ns: What no phase claimed of it, in nanoseconds; None where there are no phases.
-            samples: Those of the phases.
-            users: Those of the user's measurements.
+            samples: The samples of the phases.
+            users: The samples of the user's measurements.
 
         Returns:
             The sum of each measurement's samples in it, in nanoseconds.
@@ -124,13 +124,13 @@ class StageRecord:
         others_ns: Sequence[int],
         samples: Sequence[tuple[Measurement, Sequence[int]]],
     ) -> dict[str, Sequence[int]]:
-        """The same for several iterations, each of which has one sample of each measurement given, which may recur.
+        """Adds several counted iterations to the figures. Each has one sample for each entry of `samples`.
 
         Args:
-            labels: What is known of each.
+            labels: The label of each.
             iterations_ns: How long each took, in nanoseconds.
             others_ns: What no phase claimed of each, in nanoseconds.
-            samples: Of the phases, with the times in each iteration.
+            samples: Measurements of phases, each with its times in the iterations. A measurement may recur.
 
         Returns:
             The sum of each measurement's samples in each iteration, in nanoseconds.
@@ -152,9 +152,9 @@ class StageRecord:
         return ns_by_name
 
     def fold(self) -> None:
-        """Bounds the memory. To be called after each iteration, or after each few of them.
+        """Folds samples into their distributions, to bound the memory. To be called after every few iterations.
 
-        Folds in only some measurements at a time, since all get full at the same iteration.
+        Folds only some measurements in one call, since all are due at the same iteration.
         """
         left = 1 + len(self.phases) // 8 + len(self.measurements) // 8
         for measurements in (self.phases, self.measurements):
@@ -164,7 +164,10 @@ class StageRecord:
                     return
 
     def take_users_outside(self, until_ns: int | None = None) -> list[UserSamples]:
-        """Counts what the user measured while no iteration was open, until a moment if one is given.
+        """Counts what the user measured while no iteration was open, unless it was in warm-up.
+
+        Args:
+            until_ns: Count only measurements that existed at this moment on the clock; None: all.
 
         Returns:
             The samples, in nanoseconds.
@@ -179,7 +182,7 @@ class StageRecord:
     def take_device_times(
         self, samples_ns: Mapping[str, list[int]], untimed: Mapping[str, int], ahead_ns: int | None
     ) -> None:
-        """Counts an iteration's device times, which come when the device has got to them.
+        """Counts an iteration's device times, which are known once the device has reached its end.
 
         Args:
             samples_ns: The device time of each timed interval, by measurement.
@@ -209,7 +212,7 @@ class StageRecord:
 
 
 def _add(ns_by_name: dict[str, int], measurement: Measurement, ns: int) -> None:
-    """Counts a sample; one of a part, such as `callbacks/X`, in the whole as well."""
+    """Counts a sample. A sample of a part, such as `callbacks/X`, counts in its whole as well."""
     name = measurement.name
     ns_by_name[name] = ns_by_name[name] + ns if name in ns_by_name else ns
     measurement.distribution.pending.append(ns)
@@ -227,7 +230,7 @@ def _count_outside(measurement: Measurement) -> list[int]:
 
 
 class _Phases(dict[str, Measurement]):
-    """The measurements of phases, made when they are first looked up, those of parts with that of their whole.
+    """The measurements of phases, each made when it is first looked up. With a part, its whole is made as well.
 
     Args:
         group: What their names begin with.

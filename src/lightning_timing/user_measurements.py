@@ -48,10 +48,10 @@ class UserMeasurements:
         phases_are_taken: Whether the callbacks measure phases, whose names are then not free.
 
     Attributes:
-        is_compiling: Whether torch.compile is tracing.
+        is_compiling: Says whether torch.compile is tracing.
         part: Takes failures to measure.
-        catch_up: Has the ledger told of all phases so far, where it follows late.
-        shares: Says which iteration gets what was measured.
+        catch_up: Brings the ledger up to date, where phases are reported to it late.
+        shares: Assigns what was measured to iterations.
     """
 
     __slots__ = (
@@ -99,12 +99,12 @@ class UserMeasurements:
         self.shares = UserShares(always_in_iteration=not phases_are_taken)
 
     def begin_stage(self, stage: StageRecord) -> None:
-        """Has what follows measured for a stage, whose loop runs on this thread."""
+        """Measures what follows for a stage, whose loop runs on this thread."""
         self._measurements = stage.measurements
         self.shares.begin_stage()
 
     def of_all_stages(self) -> Iterator[Measurements]:
-        """The measurements of each stage, the current one's first."""
+        """Yields the measurements of each stage, those of the current one first."""
         yield self._measurements
         for stage in list(self._stages.values()):  # another thread may ask while this one begins a stage
             if stage.measurements is not self._measurements:
@@ -211,7 +211,7 @@ class UserMeasurements:
         return None
 
     def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
-        """The innermost that was open, on this thread, during the whole of the interval that has just ended."""
+        """Returns the innermost measurement or phase that was open, on this thread, throughout the last interval."""
         thread, begin = get_ident(), measurement.begin_ns
         enclosing = [
             (other.begun_at(thread), other.name)
@@ -265,12 +265,13 @@ class UserMeasurements:
         measurement.append(now - opening.begin_ns)
 
     def spoil_open(self, measurements: Iterable[Measurement], last_of_warmup: bool) -> list[str]:
-        """Has the samples of this thread's open measurements dropped, since their iteration is over.
+        """Marks this thread's open measurements: their samples are dropped, since their iteration is over.
 
-        Those of other threads go on, unless warm-up just ended: what began in it does not count.
+        Measurements that other threads have open go on, unless warm-up just ended: what began in it does not count.
 
         Returns:
-            The names of this thread's; none where warm-up just ended, for to straddle that is no misuse.
+            The names of this thread's open measurements; empty where warm-up just ended, since to span that is no
+            misuse.
         """
         names = []
         for measurement in measurements:
@@ -298,4 +299,4 @@ def _open_on(thread: int, stages: Iterable[Measurements], name: str) -> Measurem
 
 
 def _nothing() -> None:
-    """Nothing is told of late."""
+    """Does nothing: phases are reported as they happen, so there is nothing to catch up with."""

@@ -1,4 +1,4 @@
-"""Which iteration gets what the user measured, where iterations are told of later than they are."""
+"""Assigns what the user measured to iterations, even where these are reported late."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lightning_timing.recording import NOTHING, UserShare
 
 
 class UserShares:
-    """Takes each iteration's share, when it is counted or, if that is later, when it ends.
+    """Takes each iteration's share of the user's measurements: when it is counted or, if that is late, when it ends.
 
     Args:
         always_in_iteration: Whether each iteration follows the one before at once, as in a plain loop.
 
     Attributes:
-        are_placed: Whether intervals have positions of interest: True, False, or None between iterations, where it is
+        are_placed: Whether the positions of intervals are kept: True, False, or None between iterations, where it is
             not known yet.
-        cut_at_ns: The last end of an iteration at which its share had been set apart.
+        cut_at_ns: The end of the last iteration whose share was set apart and has been taken since.
     """
 
     def __init__(self, *, always_in_iteration: bool) -> None:
@@ -32,23 +32,23 @@ class UserShares:
         self._set_apart: deque[tuple[int, UserShare]] = deque()  # by the ends of iterations, which come in their order
 
     def begin_stage(self) -> None:
-        """The loop of another stage begins, on this thread."""
+        """Notes that the loop of another stage begins, on this thread."""
         self._thread = get_ident()
 
     def begin_iterations(self, are_placed: bool) -> None:
-        """An iteration has begun, and others follow it until `rest`.
+        """Notes that an iteration has begun. Others follow it until `rest`.
 
         Args:
-            are_placed: Whether intervals have positions of interest.
+            are_placed: Whether the positions of intervals are kept.
         """
         self.are_placed = are_placed
 
     def rest(self) -> None:
-        """No iteration is open, and none follows for now."""
+        """Notes that no iteration is open and none follows for now."""
         self.are_placed = None
 
     def forget_places(self) -> None:
-        """What was measured so far lies between iterations."""
+        """Forgets the positions noted so far, since they lie between iterations."""
         self._placed.clear()
 
     def place(self, name: str, begin_ns: int, end_ns: int) -> None:
@@ -57,7 +57,7 @@ class UserShares:
             self._placed.append((name, begin_ns, end_ns))
 
     def take(self, measurements: Iterable[Measurement]) -> UserShare:
-        """Removes and returns what these have measured since the last share was taken."""
+        """Removes and returns the samples of these measurements, and all positions, since the last share was taken."""
         placed: Sequence[Interval] = ()
         if self._placed:
             placed, self._placed = self._placed, []
@@ -65,14 +65,14 @@ class UserShares:
         return UserShare(samples, placed) if samples or placed else NOTHING
 
     def set_apart(self, end_ns: int, measurements: Sequence[Measurement]) -> bool:
-        """Takes the share of an iteration that has ended, until it is counted.
+        """Sets apart the share of an iteration that has ended, until the iteration is counted.
 
         Args:
             end_ns: When it ended, on the recorder's clock.
-            measurements: All of its stage.
+            measurements: All measurements of its stage.
 
         Returns:
-            Whether it did: not where one is open on this thread, which has to be told of at once.
+            Whether it did. Not where a measurement is open on this thread: that iteration has to be reported at once.
         """
         thread = get_ident()
         for measurement in measurements:
@@ -82,9 +82,10 @@ class UserShares:
         return True
 
     def of_iteration(self, end_ns: int) -> UserShare | None:
-        """The share of the iteration that ended at a moment, if that had been set apart. It is not kept any longer.
+        """Removes and returns the share that was set apart for the iteration that ended at `end_ns`; None without one.
 
-        What was set apart before, at an end that proved to be none, is in it too: a loop in a hook has turns as well.
+        It includes what was set apart earlier at ends that proved to be none: a loop inside a hook turns to its next
+        batch as well.
         """
         parts: list[UserShare] = []
         cut_at_ns = None
@@ -98,7 +99,7 @@ class UserShares:
         return None
 
     def _give_back(self, parts: Iterable[UserShare]) -> None:
-        """What was set apart is still to be taken."""
+        """Returns shares to their measurements, to be taken again."""
         for share in parts:
             self._placed[:0] = share.placed
             for measurement, samples in share.samples:
