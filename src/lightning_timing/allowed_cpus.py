@@ -41,7 +41,7 @@ def allowed_cpus(
         affinity: Counts the cores of the affinity.
 
     Returns:
-        The smallest of the affinity and the quotas of this process's group and all groups round it.
+        The smallest of the affinity and the quotas of this process's group and of all groups that contain it.
     """
     return min([float(affinity()), *_quotas(root, membership)])
 
@@ -58,7 +58,7 @@ def _quotas(root: Path, membership: Path) -> Iterator[float]:
 
 
 def _quotas_along(mount: Path, path: str, quota_of: Callable[[Path], float | None]) -> Iterator[float]:
-    """Yields the quotas of a group and of those round it. A container may see only its own, and that as the root."""
+    """Yields the quotas of a group and of the groups that contain it. A container may see only its own, as the root."""
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
     for depth in range(len(parts) + 1):
         quota = quota_of(mount.joinpath(*parts[:depth]))

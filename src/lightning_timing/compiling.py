@@ -26,7 +26,7 @@ def compiling_probe() -> Callable[[], bool]:
 
 
 def compilations_so_far() -> int:
-    """Tells whether something was compiled between two calls: then, and only then, they differ.
+    """Returns a number that differs between two calls if, and only if, something was compiled between them.
 
     An iteration that compiled, or for which Dynamo tried to and gave up, does not take the time that it will take in
     training. 0 where torch.compile was never used.

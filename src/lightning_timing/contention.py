@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from lightning_timing.figures import CpuUsage
 
 OTHERS_SHARE: Final = 0.25
-"""From this share of the machine on, what others use is said."""
+"""The share of the machine from which on its use by other processes is reported."""
 
 
 def share_of_others(usage: CpuUsage | None, machine_cores: object, world_size: int) -> float | None:
-    """How much of the machine other processes used, as a share (0 to 1).
+    """Returns how much of the machine other processes used, as a share (0 to 1).
 
     Args:
         usage: The run's CPU usage, or None.
@@ -35,7 +35,7 @@ def share_of_others(usage: CpuUsage | None, machine_cores: object, world_size: i
 
 
 def contention_note(usage: CpuUsage | None, machine_cores: object, world_size: int) -> str | None:
-    """What to bear in mind where others used `OTHERS_SHARE` of the machine or more; else None. Arguments as above."""
+    """Returns a note for the report where others used `OTHERS_SHARE` or more; else None. Takes the same arguments."""
     share = share_of_others(usage, machine_cores, world_size)
     if share is None or share < OTHERS_SHARE:
         return None

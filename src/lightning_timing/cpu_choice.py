@@ -1,4 +1,4 @@
-"""Which measurement gets CPU usage, and the meter of it."""
+"""Chooses the measurement whose CPU usage is metered, and drives its meter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CpuChoice:
 
     Attributes:
         name: The measurement; None: none was chosen.
-        is_warming_up: Whether what begins now does not count.
+        is_warming_up: Whether intervals that begin now belong to the warm-up, and so do not count.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class CpuChoice:
         self._by_default = False
 
     def may_be(self, name: str) -> bool:
-        """Whether a measurement may be chosen, as no other one was yet, or only by default."""
+        """Whether a measurement may be chosen: no other one was chosen yet, or only by default."""
         return self.name in (None, name) or self._by_default
 
     def choose(self, name: str, by_default: bool = False) -> None:
@@ -56,7 +56,7 @@ class CpuChoice:
         self._meter.start()
 
     def choose_stage(self, stage: str) -> None:
-        """Has iterations of this stage metered and of no other, unless others are: training goes before all."""
+        """Chooses the stage whose iterations are metered. The first choice stays, unless training comes later."""
         if self._stage is None:
             self._stage = stage
         elif stage == TRAIN and self._stage != TRAIN:
@@ -67,28 +67,28 @@ class CpuChoice:
                 self.choose(ITERATION, self._by_default)
 
     def is_due(self, stage: str) -> bool:
-        """Whether an iteration of a stage is to be metered, and begins a stretch of them, metered as one interval."""
+        """Whether the next iteration of a stage begins a stretch of iterations, which is metered as one interval."""
         return self._rests and self._stage in (None, stage)
 
     def begin(self) -> None:
-        """An interval of the chosen measurement, or a stretch of iterations, begins."""
+        """Begins an interval of the chosen measurement, or a stretch of iterations."""
         self._rests = False
         if self._meter is not None:
             self._meter.begin()
 
     def end(self) -> None:
-        """It ends."""
+        """Ends the interval, or the stretch of iterations."""
         if self._meter is not None:
             self._meter.end()
 
     def rest(self) -> None:
-        """A stretch of iterations, if they are metered, ends."""
+        """Ends the stretch of iterations that is being metered, if any."""
         if self.name == ITERATION and not self._rests:
             self._rests = True
             self.end()
 
     def drop(self) -> None:
-        """Forgets the stretch of iterations that goes on, if any."""
+        """Forgets the stretch of iterations that is being metered, if any."""
         if self.name == ITERATION and not self._rests:
             self._rests = True
             if self._meter is not None:
@@ -101,7 +101,7 @@ class CpuChoice:
 
     @property
     def reason(self) -> str | None:
-        """Why a figure is unknown; None where none is."""
+        """Why a figure is unknown; None where nothing failed."""
         if self._meter is None:
             return None
         if self._meter.reason is not None:
@@ -111,5 +111,5 @@ class CpuChoice:
         return None
 
     def result(self) -> CpuUsage | None:
-        """The figures so far; None where no measurement was chosen."""
+        """Returns the figures so far; None where no measurement was chosen."""
         return None if self._meter is None else self._meter.result()

@@ -20,7 +20,7 @@ class CpuReading:
         children_s: What all descendants of this process have used: the living ones, and those that ended and were
             waited for.
         machine_busy_s: What the machine's cores have spent working.
-        machine_total_s: What the machine's cores have had: busy and idle.
+        machine_total_s: The time of the machine's cores in all, busy and idle.
         reason: Why something is None.
     """
 

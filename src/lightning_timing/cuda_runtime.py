@@ -1,4 +1,4 @@
-"""The seam to the CUDA profiler's start and stop."""
+"""The interface to the CUDA profiler's start and stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class CudaRuntime(Protocol):
-    """What is asked of CUDA around a capture window."""
+    """The calls to CUDA around a capture window."""
 
     def synchronize(self) -> None:
         """Waits until the device has done all that was enqueued."""
@@ -22,7 +22,7 @@ class CudaRuntime(Protocol):
 
 
 class TorchCudaRuntime:
-    """CUDA behind torch.
+    """CUDA, called through torch.
 
     Args:
         device: The device to synchronize.

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from lightning_timing.device_timer import DeviceTimer, DeviceTimes
 
 Pending = tuple[StageRecord, MeasuredIteration | None, bool]
-"""The stage; the iteration, None for what is none or does not count; and whether the device times count."""
+"""The stage; the iteration, None in warm-up and outside of iterations; and whether the device times count."""
 
 
 class DeferredIterations:
-    """Hands iterations on once the device has got to their ends, some iterations later, with their device times.
+    """Hands iterations on with their device times, once the device has reached their ends, some iterations later.
 
     Args:
-        timer: Knows what the device has got to.
+        timer: Returns the iterations whose ends the device has reached.
     """
 
     def __init__(self, timer: DeviceTimer[Pending]) -> None:
@@ -28,17 +28,17 @@ class DeferredIterations:
         self.on_iteration: Callable[[MeasuredIteration], None] | None = None
 
     def end_iteration(self, stage: StageRecord, measured: MeasuredIteration | None, ledger: DeviceLedger) -> None:
-        """Takes an iteration, and hands on those that the device has got to by now."""
+        """Adds an iteration, and hands on those whose ends the device has reached by now."""
         if ledger.last_mark is not None:
             self.timer.end_iteration((stage, measured, measured is not None), ledger.last_mark)
         self._hand_on(self.timer.collect())
 
     def end_outside(self, stage: StageRecord) -> None:
-        """Takes what was timed since the last iteration of a stage, while none was open."""
+        """Adds what was timed since the stage's last iteration, while no iteration was open."""
         self.timer.end_outside((stage, None, stage.warmup_left <= 0))
 
     def drain(self) -> None:
-        """Waits for the device, for once, and hands on all that are left."""
+        """Waits for the device, this one time, and hands on all iterations that are left."""
         self._hand_on(self.timer.drain())
 
     def _hand_on(self, resolved: Iterable[DeviceTimes[Pending]]) -> None:

@@ -1,4 +1,4 @@
-"""The seam to the accelerator: all that is asked of one, and torch behind it, which only functions import."""
+"""The interface to the accelerator, and its implementation by torch, which is imported only inside functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 Event = Any
-"""An event as its device makes it: opaque, and handed back to that device alone."""
+"""An event as its device makes it: opaque, and of use to that device alone."""
 
 
 class Device(Protocol):
@@ -37,11 +37,11 @@ class Device(Protocol):
 
 
 class TorchDevice:
-    """An accelerator behind torch.
+    """An accelerator, used through torch.
 
     Args:
         device: Which one. Not necessarily the current one.
-        api: What gives its current stream and synchronizes it: `torch.accelerator` or `torch.cuda`.
+        api: The module that returns its current stream and synchronizes it: `torch.accelerator` or `torch.cuda`.
         new_event: Makes a timed event of this device.
         is_capturing: Whether this thread's current stream is being captured.
     """
@@ -132,7 +132,7 @@ def _module_of(device_type: str) -> Any:
 
 
 def _capturing_of(module: Any) -> Callable[[], bool]:
-    """Returns what tells whether the current stream is being captured, on a type of accelerator that has graphs."""
+    """Returns a function that says whether the current stream is being captured: never, where there are no graphs."""
     is_capturing: Callable[[], bool] = getattr(module, "is_current_stream_capturing", _no)
     return is_capturing
 

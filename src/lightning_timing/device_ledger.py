@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DeviceLedger(Ledger):
-    """As `Ledger`, with one event a boundary, which ends the phase before it and begins the one after it.
+    """A `Ledger` that records an event at each boundary, which ends the phase before it and begins the one after it.
 
     So the device times of the phases are exclusive too, and add up to that of the iteration.
 
@@ -71,7 +71,7 @@ class DeviceLedger(Ledger):
             self._timer.add(measurement.whole.name, *stretches)
 
     def close(self, at_last: bool = False) -> None:
-        """Closes the ledger, and hands on the iteration's and the rest's parts."""
+        """Closes the ledger, and adds the intervals of the iteration and of `other` to the timer."""
         super().close(at_last)
         if not at_last:
             self._cut()
@@ -85,7 +85,7 @@ class DeviceLedger(Ledger):
         return self._last_mark
 
     def _cut(self) -> None:
-        """Gives what passed on the device since the last boundary to the phase on top."""
+        """Records an event, and gives the time on the device since the last one to the phase on top."""
         mark = self._timer.mark()
         if self._last_mark is not None:
             self._stretches[-1].append((self._last_mark, mark))

@@ -1,9 +1,10 @@
 """Device time: events on the accelerator's stream at the edges of intervals, resolved later and never waited for.
 
 Device time is what passes on the stream between two events: the work enqueued between them, and the time in which the
-stream had nothing to do. Where the host is slower than the device, much of it is that; round a wait for data, which
-enqueues nothing, all of it. So it says where the device's time went, not how busy it was. Who sets the pace, `ahead_ns`
-says, the device's backlog at the end of an iteration: above zero it is the device, at zero the host.
+stream had nothing to do. Where the host is slower than the device, much of it is such idle time; around a wait for
+data, which enqueues nothing, all of it is. So device time says where the device's time went, not how busy it was. What
+sets the pace follows from `ahead_ns`, the device's backlog at the end of an iteration: the device where it is above
+zero, the host where it is zero.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Mark:
 
 
 DeviceStretch = tuple[Mark, Mark]
-"""What passed on the device from one mark to another."""
+"""A part of an interval, from one mark on the device to another."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,10 @@ class _Iteration(Generic[_Key]):
 class DeviceTimer(Generic[_Key]):
     """Times intervals on a device, iteration by iteration, without ever making the host wait in the loop.
 
-    Put a `mark` at each edge, `add` each interval when it has ended, tell the `end_iteration`, and `collect` between
-    iterations what the device has got to meanwhile. While the current stream is being captured into a graph nothing is
-    asked of the device, and intervals with an edge in it are untimed. If the device refuses something, the timer goes
-    off: everything from then on is untimed, and `reason` says why.
+    Put a `mark` at each edge, `add` each interval when it has ended, call `end_iteration`, and between iterations
+    `collect` those that the device has completed meanwhile. While the current stream is being captured into a graph the
+    timer asks nothing of the device, and intervals with an edge in that time are untimed. If the device refuses
+    something, the timer switches itself off: everything from then on is untimed, and `reason` says why.
 
     Args:
         device: The device.
@@ -108,7 +109,7 @@ class DeviceTimer(Generic[_Key]):
 
     @property
     def reason(self) -> str | None:
-        """Why the timer went off; None while it works."""
+        """Why the timer switched itself off; None while it works."""
         return self._reason
 
     def mark(self) -> Mark:
@@ -131,20 +132,20 @@ class DeviceTimer(Generic[_Key]):
         self._intervals.append((measurement, stretches))
 
     def end_iteration(self, key: _Key, end: Mark) -> None:
-        """Closes the iteration to which the intervals added since the last one belong.
+        """Closes an iteration, which has the intervals added since the last one.
 
         Args:
-            key: Comes back with the device times.
-            end: Its end.
+            key: Returned with the device times.
+            end: The mark at its end.
         """
         self._pending.append(_Iteration(key, end, self._intervals))
         self._intervals = []
 
     def end_outside(self, key: _Key) -> None:
-        """Closes what was added since the last iteration, if anything was: it belongs to none.
+        """Closes the intervals added since the last iteration, if any, which belong to no iteration.
 
         Args:
-            key: Comes back with the device times.
+            key: Returned with the device times.
         """
         if self._intervals:
             _, stretches = self._intervals[-1]
@@ -230,7 +231,7 @@ class _Backlog:
         self._ahead_ns = 0
 
     def at(self, mark: Mark, seen_ready_ns: int) -> int | None:
-        """Returns it at a mark whose event is ready; None at an untimed one."""
+        """Returns the host's lead, in nanoseconds, at a mark whose event is ready; None at an untimed mark."""
         if mark.event is None:
             return None
         if self._last is not None:

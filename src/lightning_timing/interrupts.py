@@ -1,4 +1,4 @@
-"""Signals amid our own code: Ctrl-C is put off while state is half changed, and what a handler raises is known."""
+"""Signals during our own code: Ctrl-C waits while state is half changed, and what handlers raise is recognised."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OVER: Final = ()
 
 
 def raised_by_handler(error: BaseException) -> bool:
-    """Whether an exception was raised by a handler of a signal, which may be called amid any code.
+    """Whether an exception was raised by a signal's handler, which Python may call during any code.
 
-    Such as a deadline set with `signal.alarm`: whoever set the handler waits for it. A handler is known by what it is
-    given: the frame that it interrupts, which is the one before its own in the traceback.
+    An example is a deadline set with `signal.alarm`: the code that set the handler waits for the exception. A handler
+    is recognised by its argument: the frame that it interrupts, which is the one before its own in the traceback.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -43,10 +43,11 @@ def _was_given(frame: FrameType, interrupted: FrameType) -> bool:
 
 
 class undisturbed:  # noqa: N801  # used as a function is, like those of contextlib
-    """A context in which the first SIGINT waits for the end. The handler that was there is then told of it.
+    """A context in which the first SIGINT waits for the end; the previous handler is called then.
 
-    A second one goes straight to that handler, so that nobody is locked in where storage or another rank hangs. Where
-    SIGINT calls no Python code, on another thread than the main one, and within another such context, it does nothing.
+    A second SIGINT goes straight to that handler, so that a run can be stopped although storage or another rank hangs.
+    The context does nothing where SIGINT calls no Python code, on threads other than the main one, and within another
+    such context.
     """
 
     __slots__ = ("_noted", "_previous")
@@ -77,12 +78,15 @@ class undisturbed:  # noqa: N801  # used as a function is, like those of context
             previous(*noted)
 
     def leave_out(self, handler: _Handler, for_its_own: _Handler) -> None:
-        """Has the handler that another one replaced put back instead of that one."""
+        """Restores `for_its_own` at the end instead of `handler`, if that is the handler that was replaced."""
         if self._previous is handler:
             self._previous = for_its_own
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        """The handler. If somebody puts it back when the context is over, it steps aside by itself."""
+        """Handles SIGINT: notes the first one; for any later one restores the previous handler and calls it.
+
+        So it steps aside even if other code sets it again after the context is over.
+        """
         if self._noted is None:
             self._noted = (signum, frame)
         elif self._previous is not None:
@@ -91,10 +95,10 @@ class undisturbed:  # noqa: N801  # used as a function is, like those of context
 
 
 class InterruptGuard:
-    """Many contexts such as `undisturbed`, at a tenth of the cost: its handler stays in place between them.
+    """A context like `undisturbed`, for many uses at a tenth of the cost: its handler stays in place between them.
 
-    There it hands each SIGINT on. It is entered for the first time, and closed, on the main thread; nowhere else does
-    it do anything. Where somebody else sets a handler meanwhile, each context is one of `undisturbed`.
+    Between two uses the handler passes each SIGINT on. The first use, and `close`, must be on the main thread:
+    elsewhere they do nothing. Where other code has set a handler meanwhile, each use is a context of `undisturbed`.
     """
 
     __slots__ = ("_depth", "_instead", "_noted", "_previous")
@@ -137,14 +141,14 @@ class InterruptGuard:
                 self._previous(*noted)
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        """The handler: between the contexts, and for a second one in a context, as if it were not there."""
+        """Handles SIGINT: notes the first one in a context, and passes all others to the previous handler."""
         if self._depth and self._noted is None:
             self._noted = signum, frame
         elif self._previous is not None:
             self._previous(signum, frame)
 
     def close(self) -> None:
-        """Puts the handler back that was there, unless somebody else has set one since."""
+        """Restores the previous handler, unless other code has set one since."""
         if self._previous is None or get_ident() != main_thread().ident:
             return
         handler = _handler_of(_SIGINT)

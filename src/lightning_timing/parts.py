@@ -1,4 +1,4 @@
-"""The parts of this package go off by themselves when they fail, instead of ending the program that they measure."""
+"""Parts of this package switch themselves off when they fail, instead of ending the program that they measure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightning_timing.interrupts import raised_by_handler
 
 
 class Part:
-    """Something that works until it fails. As a context manager it lets no failure through, unless it is strict.
+    """A part of this package that works until it fails. As a context it suppresses exceptions, unless it is strict.
 
     Args:
         name: What it is called in its warning.
@@ -20,7 +20,7 @@ class Part:
         turn_off: Called when it fails.
 
     Attributes:
-        strict: As given, until an exception of the user's ends the run, which one of ours would hide.
+        strict: As given; False once an exception ends the run, since a further one would hide it.
         is_off: Whether it failed.
     """
 
@@ -34,14 +34,14 @@ class Part:
         self._turn_off = turn_off
 
     def fail(self, error: Exception | str, *, may_raise: bool = True) -> None:
-        """Goes off for good, with one warning that says why.
+        """Switches the part off for good, with one warning that says why.
 
         Args:
             error: What was raised, or what went wrong in words.
-            may_raise: Whether no exception of the user's is on its way, which one of ours would hide.
+            may_raise: Whether it may raise; False while an exception of the user's propagates, which ours would hide.
 
         Raises:
-            Exception: What was raised, if it is strict, or was raised by a signal's handler and so is no failure.
+            Exception: `error`, if the part is strict, or if a signal's handler raised it and so it is no failure.
         """
         if isinstance(error, Exception) and may_raise and raised_by_handler(error):
             raise error
@@ -52,7 +52,7 @@ class Part:
             return
         self.is_off = True
         if self._turn_off is not None:
-            with suppress(Exception):  # what fails once more while it is turned off has been said to be off
+            with suppress(Exception):  # a further failure adds nothing to the warning below
                 self._turn_off()
         warn_that_off(self._name, error if isinstance(error, str) else f"{type(error).__name__}: {error}")
 
@@ -69,7 +69,7 @@ class Part:
 
 
 def warn_that_off(name: str, reason: str) -> None:
-    """Says that something is off for the rest of the run, and why."""
+    """Warns that something is off for the rest of the run, and why."""
     warnings.warn(f"lightning_timing: {name} is off for the rest of this run: {reason}", stacklevel=3)
 
 
@@ -77,7 +77,7 @@ _said: set[str] = set()
 
 
 def warn_once(message: str, stacklevel: int) -> None:
-    """Warns, unless the same was said in this process before.
+    """Warns, unless this process gave the same warning before.
 
     Args:
         message: What to say.
