@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
 
 def live_report(figures: Figures) -> str:
-    """Renders figures for this process's terminal, or in plain lines where its output is none.
+    """Renders figures for this process's terminal, or as plain text where its output is no terminal.
 
-    Where rich is not installed there is one warning instead of the tables: the figures are in `summary.json` all the
-    same.
+    Where rich is not installed it warns once and returns an empty text: the figures are in `summary.json` all the same.
     """
     try:
         from lightning_timing.reporting.summary import rank_of, summary_blocks

@@ -11,7 +11,7 @@ MAX_NAME_LENGTH: Final = 512
 """Longer names are refused: they are labels in tables, charts and profilers, not data."""
 
 MAX_MEASUREMENTS: Final = 1000
-"""Different names in one stage; further ones are refused, since names made up on the way would be a leak."""
+"""Different names in one stage; further ones are refused, since names generated without end would be a leak."""
 
 _PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -43,13 +43,13 @@ def listed(first: Iterable[object], count: int) -> str:
 
 
 def caller_place() -> str:
-    """Where this package was called, as `file:line`."""
+    """Returns where this package was called, as `file:line`."""
     file, line = caller()
     return f"{file}:{line}"
 
 
 def caller() -> tuple[str, int]:
-    """The file and the line of the innermost frame outside this package. Costs microseconds."""
+    """Returns the file and the line of the innermost frame outside this package. Costs microseconds."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIR):
         frame = frame.f_back

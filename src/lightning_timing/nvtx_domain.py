@@ -69,7 +69,7 @@ def open_domain(torch_instead: bool = True) -> NvtxStatus:
     """Finds out where ranges go in this process. Imports `nvtx`.
 
     Args:
-        torch_instead: Whether torch is imported where `nvtx` fails under a tool, and takes its place if it can.
+        torch_instead: Whether to use torch's own NVTX, if it has any, where `nvtx` fails under a tool. Imports torch.
     """
     tool = attached_tool()
     disabled = os.environ.get("NVTX_DISABLE")
@@ -140,7 +140,7 @@ def _domain_sink(domain: Any) -> RangeSink:
 
 
 def _annotate_sink(nvtx: Any) -> RangeSink:
-    """The sink for nvtx before 0.2.12, by what it has in common with later ones."""
+    """Returns the sink for nvtx before 0.2.12, made only of functions that later versions have as well."""
 
     def prepare(name: str, category: str | None, color: int) -> Any:
         return nvtx.annotate(name, color=color, domain=DOMAIN, category=category)
@@ -159,7 +159,7 @@ def _annotate_sink(nvtx: Any) -> RangeSink:
 
 
 def _torch_sink() -> RangeSink | None:
-    """The NVTX of torch itself, which knows neither domains nor categories; None where the build has none."""
+    """Returns a sink of torch's own NVTX, without domains and categories; None where torch was built without NVTX."""
     try:
         import torch
     except ImportError:

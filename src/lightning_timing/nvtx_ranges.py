@@ -1,6 +1,6 @@
 """The process-wide NVTXRangeWrapper: named ranges in the NVTX domain `lightning_timing`, from anywhere in a program.
 
-For the callbacks there are, besides what a user calls, phases: ranges that user code cannot close, and that put the
+Besides what a user calls there are phases, for the callbacks: ranges that user code cannot close, and that put the
 stage (as category) and the batch index (as payload) on every range opened inside them.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _nothing(*_: Any) -> None:
-    """Does nothing, in a sink that nobody reads."""
+    """Does nothing: stands for the functions of a sink that discards all ranges."""
 
 
 _NO_SINK = RangeSink(_nothing, _nothing, _nothing, _nothing, _nothing, None)
@@ -52,7 +52,7 @@ class NVTXRangeWrapper:
     _instance: ClassVar[NVTXRangeWrapper | None] = None
     _enabled: bool
     part: Part
-    """Takes what fails while it is enabled."""
+    """Handles failures while the wrapper is enabled."""
     pushes_phases: bool
     """Whether a callback enabled it, which pushes the phases of its run."""
     recorder: RangeRecorder | None
@@ -73,7 +73,7 @@ class NVTXRangeWrapper:
             self.enable(*args, **kwargs)
 
     def __reduce__(self) -> tuple[type[NVTXRangeWrapper], tuple[()]]:
-        """A copy, or what another process unpickles, is that process's own instance."""
+        """Copies and unpickles as the one instance of the process that does so."""
         return NVTXRangeWrapper, ()
 
     @property
@@ -127,11 +127,11 @@ class NVTXRangeWrapper:
                 recorder.close_all()
 
     def _switch_to(self, recorder: RangeRecorder | None) -> RangeRecorder | None:
-        """Has ranges taken by another recorder, or by none. Returns the one before."""
+        """Sends ranges to another recorder, or to none. Returns the previous recorder."""
         before, self.recorder = self.recorder, recorder
         try:
             type(self).on_switch()
-        except BaseException:  # of a signal's handler: ranges are taken from all or from nobody
+        except BaseException:  # of a signal's handler: ranges are recorded everywhere or nowhere
             self.recorder = None
             raise
         return before
@@ -210,13 +210,13 @@ class NVTXRangeWrapper:
         """Closes this thread's ranges, phases included, innermost first. For the end of a run, however it ends.
 
         Returns:
-            The ranges that were left open by whoever opened them since the wrapper was enabled or this was last called,
-            phases aside. Those of other threads are still open: only the thread that opened a range can close it.
+            The ranges, phases aside, that user code left open since the wrapper was enabled or this was last called.
+            Those of other threads are still open: only the thread that opened a range can close it.
         """
         return [] if self.recorder is None else self.recorder.close_all()
 
     def _forget_parent(self) -> None:
-        """In a forked child: starts with no open ranges, for those of the parent are not the child's to close."""
+        """Forgets the open ranges, in a forked child: only the parent can close them."""
         if self.recorder is not None:
             self.recorder.forget_open()
 
@@ -237,7 +237,7 @@ def start_process_range(name: str) -> Callable[[], object]:
         name: The range's name.
 
     Returns:
-        What closes it. To be called once.
+        A function that closes the range. To be called once.
     """
     sink = open_domain().sink or _NO_SINK
     return partial(sink.end, sink.start(sink.prepare(name, None, PHASE_COLORS.get(name, USER_COLOR))))

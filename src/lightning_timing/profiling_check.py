@@ -25,14 +25,14 @@ status = open_domain(torch_instead=False)
 state = "no tool" if status.tool is None else "refused" if status.sink is None else "open"
 open(sys.argv[1], "w").write(state)
 """
-"""Says in a file how a process fares under nsys, whose own output goes to the usual places."""
+"""A program that writes to a file whether it can open the NVTX domain. Standard output is left to nsys."""
 
 _PROBE_TIMEOUT_S: Final = 60
 
 
 @dataclass(frozen=True)
 class ProfilingCheck:
-    """What was found.
+    """What `check_profiling` found.
 
     Attributes:
         torch: Version of torch; None where it is not installed.
@@ -94,7 +94,7 @@ def _would_arrive(status: NvtxStatus, nsys: str | None, nsys_version: str | None
 
 
 def _state_under_nsys(nsys: str) -> str:
-    """How a process fares under nsys: `open`, `refused`, or something else where nsys does not work here."""
+    """Tries the domain in a process under nsys: `open`, `refused`, or another text where nsys does not work here."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "answer")
         command = [nsys, "profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none"]
@@ -112,7 +112,7 @@ def _nsys_version(nsys: str | None) -> str | None:
 
 
 def _run(command: list[str]) -> str | None:
-    """What a command prints; None where it cannot be run, or takes too long."""
+    """Returns what a command prints; None where it cannot be run, or takes too long."""
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -55,15 +55,15 @@ REFUSED_NAME: Final = "(refused name)"
 
 
 class PreparedRanges(dict[str, Any]):
-    """By name, what the sink takes to open a range in one stage. Made when a name is first looked up.
+    """What the sink takes to open the ranges of one stage, by name. Each is made when its name is first looked up.
 
     Args:
         sink: Prepares them.
         category: The stage; None outside of any.
-        on_bad_name: Told why a name is not used as it is, and which one takes its place. It may raise.
+        on_bad_name: Called with the reason why a name is not used, and the name used instead. It may raise.
 
     Attributes:
-        set_payload: Gives one of them its payload, the batch index; None where there is no batch or ranges cannot.
+        set_payload: Sets the payload of one of them, the batch index; None outside of any stage, or where ranges have none.
     """
 
     def __init__(self, sink: RangeSink, category: str | None, on_bad_name: Callable[[str, str], None]) -> None:

@@ -1,4 +1,4 @@
-"""What an enabled NVTXRangeWrapper does: it writes ranges to a sink, and keeps each thread to its own."""
+"""Writes the ranges of an enabled NVTXRangeWrapper to a sink, and lets each thread close only its own."""
 
 from __future__ import annotations
 
@@ -131,11 +131,11 @@ class RangeRecorder:
         """Closes the calling thread's ranges, innermost first.
 
         Args:
-            quietly: Do not warn of those that were left open, since it is not their owner's doing.
+            quietly: Do not warn of those that were left open, since the user is not to blame.
 
         Returns:
-            What its owner left open so far: on this thread, closed now or at the end of a phase; on other threads,
-            still open, for only the thread that opened a range can close it. Phases are not among them.
+            The ranges, phases aside, that user code left open so far: on this thread, closed now or at the end of a
+            phase; on other threads, still open, since only the thread that opened a range can close it.
         """
         if quietly:
             self._warned.add(_LEFT_OPEN)
@@ -164,7 +164,7 @@ class RangeRecorder:
         return OpenRange(name, self._local.stack.thread, caller_place(), iteration)
 
     def _close_down_to(self, stack: ThreadStack, height: int) -> None:
-        """Closes what its owner left open, innermost first, until `height` entries are left."""
+        """Closes what user code left open, innermost first, until `height` entries are left."""
         if len(stack.entries) == height:
             return
         left_open = stack.describe(lowest=height)

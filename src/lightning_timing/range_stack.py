@@ -1,4 +1,4 @@
-"""The ranges that are open, by thread: who opened what, so that nobody closes another's."""
+"""The open ranges of each thread, so that no thread, and no user code, closes a range that it did not open."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ThreadStack:
         self.floor = len(self.entries)
 
     def leave_phase(self) -> None:
-        """Gives the ranges below the innermost phase, which has been removed, back to whoever opened them."""
+        """Forgets the innermost phase, whose entry was removed: user code may close the ranges below it again."""
         self._phases.pop()
         self.floor = self._phases[-1] + 1 if self._phases else 0
 

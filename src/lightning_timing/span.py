@@ -35,7 +35,7 @@ def _leave_for_nothing(
 class Span:
     """A context manager and a decorator. It holds no state of its own, so one serves any number of threads at once.
 
-    Entering and leaving it is what the Stopwatch and the NVTXRangeWrapper need as they are now: see `_switch`.
+    What entering and leaving it do depends on whether the Stopwatch and the NVTXRangeWrapper are on: see `_switch`.
 
     Attributes:
         name: The measurement's and the range's name.
@@ -141,17 +141,17 @@ _WHAT_IT_DOES: Final[dict[tuple[bool, bool], tuple[Callable[..., None], Callable
     (False, True): (_push, _pop),
     (True, True): (_push_and_start, _end_and_pop),
 }
-"""By whether the Stopwatch measures, and whether ranges are taken: on entering a span, and on leaving it."""
+"""What a span does on entering and on leaving, by whether the Stopwatch measures and whether ranges are recorded."""
 
 
 def _switch() -> None:
-    """Has spans do from now on what is enabled now, and nothing more, which costs a block least.
+    """Rebinds `Span.__enter__` and `__exit__` to the cheapest functions for what is enabled now.
 
-    Python looks for both methods of a context manager in its class, the one for its end too before it is entered. So a
-    block that is in the midst of it ends as it began.
+    Python looks up both methods in the class before it enters a block. So a block that is open now still ends with the
+    function that belongs to the one it was entered with.
     """
     before = None
-    # Another thread may enable something meanwhile: whoever is the last one here sees all of it.
+    # Another thread may enable something meanwhile, so this repeats until nothing has changed.
     while before != (now := (STOPWATCH.recorder is not None, NVTX_RANGES.recorder is not None)):
         enter, leave = _WHAT_IT_DOES[now]
         # Nothing is called between these two, so no other thread enters a span with one of them and not the other.
@@ -164,13 +164,13 @@ Stopwatch.on_switch = NVTXRangeWrapper.on_switch = staticmethod(_switch)
 _switch()
 
 _spans: dict[str, Span] = {}
-"""Those made so far, by name; a bounded number of them."""
+"""Spans made so far, by name: the first `_MAX_SPANS_KEPT`."""
 
 _is_compiling = compiling_probe()
 
 
 def _check_has_name(name: object) -> None:
-    """Refuses what `@span` is put on by itself, which it would replace by a span that never calls it."""
+    """Refuses a callable as a name: `@span` without a name would replace the function by a span that never calls it."""
     if callable(name):
         what = getattr(name, "__qualname__", name)
         reason = f'a span takes a name, not {what} itself: write @span("name")'
@@ -207,8 +207,8 @@ def span(name: str) -> Span:
         name: A non-empty string of at most 512 characters.
 
     Raises:
-        TimingError: It can be called, as a function or a class can: `@span` was written without a name. What else
-            is no name is misuse where the span is entered.
+        TimingError: `name` is callable, as where `@span` was written without a name. Any other bad name is misuse where
+            the span is entered.
     """
     if _is_compiling():
         return nullcontext()  # type: ignore[return-value]  # all that Dynamo can enter; only ever seen while it traces

@@ -22,7 +22,7 @@ _NAME_OF_PRINTING: Final = "the printed report"
 
 
 def _nothing() -> None:
-    """Nobody is to be told."""
+    """Does nothing, until `span` is imported and sets another function."""
 
 
 class Stopwatch:
@@ -41,7 +41,7 @@ class Stopwatch:
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
 
     on_switch: ClassVar[Callable[[], None]] = staticmethod(_nothing)
-    """Called whenever it was enabled or disabled. Set by `span`, which costs nothing while there is nothing to do."""
+    """Called whenever the Stopwatch was enabled or disabled. Set by `span`, which rebinds its methods then."""
 
     __slots__ = ("_last", "_part", "_print", "_printing", "recorder")
 
@@ -66,7 +66,7 @@ class Stopwatch:
             self.enable(*args, **kwargs)
 
     def __reduce__(self) -> tuple[type[Stopwatch], tuple[()]]:
-        """A copy, or what another process unpickles, is that process's own instance."""
+        """Copies and unpickles as the one instance of the process that does so."""
         return Stopwatch, ()
 
     def _forget(self) -> None:
@@ -85,7 +85,7 @@ class Stopwatch:
         on_misuse: Literal["raise", "warn"] = "raise",
         clock: Clock = monotonic_ns,
     ) -> None:
-        """Starts afresh.
+        """Starts measuring, with no figures yet.
 
         Args:
             num_warmup_iters: The first iterations, which are not counted.
@@ -137,7 +137,7 @@ class Stopwatch:
         self.recorder = recorder
         try:
             type(self).on_switch()
-        except BaseException:  # of a signal's handler: it is either enabled for all or for nobody
+        except BaseException:  # of a signal's handler: it is either enabled everywhere or nowhere
             self.recorder = None
             raise
 
@@ -179,7 +179,7 @@ class Stopwatch:
         return recorder.stage.iterations
 
     def start_meas(self, name: str) -> None:
-        """Starts a measurement. Several times in an iteration, or only in some; ended anywhere on the same thread.
+        """Starts a measurement, any number of times in an iteration. It may be ended anywhere on the same thread.
 
         Args:
             name: A non-empty string of at most 512 characters.
@@ -204,7 +204,7 @@ class Stopwatch:
             self.recorder.user.end(name)
 
     def set_cpu_usage_meas_name(self, name: str) -> None:
-        """Has the CPU usage of one measurement measured as well. The same name again is fine.
+        """Meters the CPU usage of one measurement as well. May be called again with the same name.
 
         Without psutil there is a warning, and no CPU usage.
 
@@ -236,7 +236,7 @@ class Stopwatch:
                 self.recorder.one_time.end(name)
 
     def finish_iter(self) -> None:
-        """Ends the iteration. Warm-up, the averages per iteration and the periodic print hang on it.
+        """Ends the iteration. Warm-up, averages per iteration and the periodic print depend on this call.
 
         While a StopwatchCallback measures, the Trainer's batches are the iterations, and this does nothing.
 
@@ -278,7 +278,7 @@ def print_report(
     """Prints the report so far.
 
     Args:
-        recorder: Knows the figures.
+        recorder: The recorder of the figures.
         stage: The stage to print; None: all of them.
         printer: Prints a text.
         part: Takes failures to calculate the figures.
@@ -295,7 +295,7 @@ def print_report(
 
 
 def _detached(part: Part, name: str) -> Part:
-    """A part that says no more and no less than the given one did, and refers to nothing."""
+    """Returns a part in the same state as the given one, but without its references."""
     detached = Part(name, strict=part.strict)
     detached.is_off = part.is_off
     return detached

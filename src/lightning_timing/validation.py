@@ -1,4 +1,4 @@
-"""What settings may be."""
+"""Checks of settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_whole_number(name: str, value: object, least: int, *, or_none: bool = 
         or_none: Whether it takes None as well.
 
     Raises:
-        TimingError: It takes something else.
+        TimingError: The value is no such number.
     """
     if not is_whole_number(value, least) and not (or_none and value is None):
         raise TimingError(f"{name} takes a whole number from {least} on{' or None' if or_none else ''}, got {value!r}")
