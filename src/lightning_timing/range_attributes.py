@@ -63,7 +63,7 @@ class PreparedRanges(dict[str, Any]):
         on_bad_name: Called with the reason why a name is not used, and the name used instead. It may raise.
 
     Attributes:
-        set_payload: Sets the payload of one of them, the batch index; None outside of any stage, or where ranges have none.
+        set_payload: Sets the payload of one of them, the batch index; None outside of a stage, or where there are none.
     """
 
     def __init__(self, sink: RangeSink, category: str | None, on_bad_name: Callable[[str, str], None]) -> None:

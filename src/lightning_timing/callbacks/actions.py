@@ -62,20 +62,20 @@ _WITHIN_A_BATCH: Final = tuple(
 
 
 _FROM_ANY_THREAD: Final = "save_checkpoint"
-"""How the actions end that user code may open on a thread beside the loop: a checkpoint and the hooks inside it."""
+"""Suffix of the actions that other threads than the loop's may open: a checkpoint and the hooks inside it."""
 
 
 class ActionMeaning(NamedTuple):
     """What an action means.
 
     Attributes:
-        phase: The phase that it is, if it is one.
-        before: Called as it begins.
-        after: Called as it ends, with whether it raised nothing.
-        turn: Called before that as it begins, for the end of what came before.
-        can_wait: Whether it may be told of later: a mere phase, or a boundary within a batch.
-        is_phase: Whether it is that phase this time, asked each time that it begins; None: it always is.
-        from_any_thread: Whether another thread than the loop's may open it, where it is no part of the loop.
+        phase: The phase that lasts as long as the action; None: there is none.
+        before: Called as the action begins.
+        after: Called as the action ends, with whether it ended without an exception.
+        turn: Called ahead of `before`: ends the iteration before.
+        can_wait: Whether it may be handled later: it is only a phase, or a boundary within a batch.
+        is_phase: Called each time that the action begins: whether it is that phase this time; None: it always is.
+        from_any_thread: Whether threads other than the loop's may open it too; then it is no part of the loop.
     """
 
     phase: str | None = None
@@ -92,9 +92,9 @@ class Boundaries:
 
     Args:
         trainer: The Trainer.
-        machine: What the edges call.
-        exception_raised: Called before a callback is told of an exception.
-        epoch_begins: Called as a training epoch begins, and at that very moment.
+        machine: Handles the boundaries.
+        exception_raised: Called before a callback's `on_exception`.
+        epoch_begins: Called as a training epoch begins, never later.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Boundaries:
         self._epoch_begins = epoch_begins
 
     def of_start_and_stop(self, action: str) -> ActionMeaning | None:
-        """What an action means that is started and stopped by name; None where it is no boundary."""
+        """Returns the meaning of an action that is started and stopped by name; None where it is no boundary."""
         machine = self._machine
         if action.rpartition(".")[2] in _FETCHES:
             return ActionMeaning(
@@ -121,7 +121,7 @@ class Boundaries:
         return None
 
     def of_context(self, action: str) -> ActionMeaning | None:
-        """What the context of an action means; None where it is no boundary."""
+        """Returns the meaning of an action that is entered as a context; None where it is no boundary."""
         meaning = self._of_context(action)
         if meaning is None:
             return None
@@ -196,7 +196,7 @@ class Boundaries:
     def _of_callback(self, state_key: str, hook: str) -> ActionMeaning | None:
         if hook == "on_exception":
             return ActionMeaning(before=self._exception_raised)
-        # Several may have one key; nothing tells their actions apart, and one that does not override costs nothing.
+        # Several callbacks may share a key, and their actions look alike. One that overrides nothing costs nothing.
         same_key = (c for c in self._trainer.callbacks if c.state_key == state_key)
         callback = next((c for c in same_key if not is_timing_callback(c) and overrides(c, hook)), None)
         phase = None if callback is None else callback_phase(type(callback).__name__)

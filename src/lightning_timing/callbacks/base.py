@@ -1,4 +1,4 @@
-"""What this package's callbacks have in common: how a run begins and ends for them, and that they never end one."""
+"""The base of this package's callbacks: how a run begins and ends for them, and that their failures never end it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ SKIPPABLE_HOOKS: Final = (
     "on_predict_batch_start",
     "on_before_optimizer_step",
 )
-"""Hooks that are None in the instance during a run that does without them, though the next one may need them."""
+"""Hooks that are set to None in the instance during a run that does not need them. The next run may need them."""
 
 _NOT_COPIED: Final = (
     "log",  # these two are methods of the module, and of its Trainer with it, that Lightning lends to callbacks
     "log_dict",
     *_HOOKS_OF_A_BATCH,
 )
-"""What is put into an instance while a run lasts or, by Lightning, for good."""
+"""Attributes that copies leave out: they are set in the instance during a run or, by Lightning, for good."""
 
 
 class TimingCallback(Callback):
@@ -75,35 +75,35 @@ class TimingCallback(Callback):
         return False
 
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> Any:
-        """A run begins. Returns what is kept while it lasts; None: take no part in this run."""
+        """Begins a run. Returns what the callback keeps while it lasts; None: the callback takes no part in it."""
         raise NotImplementedError
 
     def end(self, trainer: Any, running: Any, status: Status) -> None:
-        """The run ended. Called once for each `begin` that returned something."""
+        """Ends the run. Called once for each `begin` that returned something."""
         raise NotImplementedError
 
     def turn_off(self) -> None:
-        """It failed in mid-run: what it has switched on for others to use is switched off at once."""
+        """Switches off, after a failure in mid-run, what the callback had switched on for user code."""
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Begins, if enabled."""
+        """Begins the run for this callback, if enabled."""
         self._skip(trainer, *self._empty_hooks())
         if not self.enable:
             return
         if self._running is None:
-            with undisturbed():  # what is begun by half, or not known to be begun, nobody would end
+            with undisturbed():  # a run begun by half, or not noted as begun, would never be ended
                 self._begin(trainer, pl_module, stage)
         elif not self._is_of(trainer):
             warn_that_off(self.part_name, "another Trainer, whose run is not over, has the same callback")
 
     def _empty_hooks(self) -> list[str]:
-        """The hooks of a batch in which it does nothing. Calling an empty one costs more than timing a phase."""
+        """Returns the batch hooks that the callback leaves empty: calling one costs more than timing a phase."""
         return [hook for hook in _HOOKS_OF_A_BATCH if getattr(type(self), hook) is getattr(Callback, hook)]
 
     def _skip(self, trainer: Any, *hooks: str) -> None:
-        """Has Lightning skip hooks, as it does where a hook is not callable.
+        """Sets hooks to None, so that Lightning skips them, as it does with a hook that is not callable.
 
-        Not where the callback is no one of the Trainer's but somebody's who hands the hooks on, and would call None.
+        Does nothing where the callback is not the Trainer's own: other code hands the hooks on, and would call None.
         """
         if any(callback is self for callback in trainer.callbacks):
             vars(self).update(dict.fromkeys(hooks))
@@ -115,16 +115,16 @@ class TimingCallback(Callback):
             self._running = self.begin(trainer, pl_module, stage)
 
     def _is_of(self, trainer: Any) -> bool:
-        """Whether it takes part in a run of this Trainer: not in one inside another's, nor in a forked child."""
+        """Whether the callback takes part in this Trainer's run, in this process: not in a nested run or a fork."""
         is_owner = self._owner is not None and self._owner() is trainer
         return self._running is not None and is_owner and self._process == os.getpid()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Ends as completed."""
+        """Ends the run as completed."""
         self._finish(trainer, "completed")
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Ends as interrupted (Ctrl-C, a signal, `sys.exit`) or failed; Lightning calls no other hook then."""
+        """Ends the run as interrupted (Ctrl-C, a signal, `sys.exit`) or failed; Lightning calls no other hook then."""
         if not self._is_of(trainer):
             return
         stopped_by_user = isinstance(exception, (KeyboardInterrupt, SystemExit, GeneratorExit))
@@ -155,7 +155,7 @@ class TimingCallback(Callback):
         return self._state_key
 
     def _settings(self) -> dict[str, Any]:
-        """The constructor's arguments, as far as they are kept in the open."""
+        """Returns the constructor's arguments, as far as they are kept as public attributes."""
         own = vars(self)
         return {name: own[name] for name in inspect.signature(type(self)).parameters if name in own}
 

@@ -11,8 +11,8 @@ _MAX_DEPTH: Final = 3
 def batch_size(batch: Any) -> int | None:
     """The first dimension of a batch's first tensor; None where that is not to be found quickly.
 
-    Looks into tuples, lists and mappings, three levels deep, at the first element of each. Sequences in a sequence may
-    be samples that nobody collated, of which a first dimension says nothing: those are given up.
+    Looks into tuples, lists and mappings, three levels deep, at the first element of each. A sequence of sequences may
+    hold samples that were not collated, whose first dimension says nothing: then the size is None.
     """
     try:
         size = _first_dimension(batch)
@@ -36,10 +36,10 @@ def _first_dimension(batch: Any) -> int | None:
 
 
 def _may_be_samples(batch: Any, size: int) -> bool:
-    """Whether a batch holds one sequence after the other of samples, or one sample after the other.
+    """Whether a batch may be a sequence of samples that were not collated, or of sequences of such samples.
 
-    Of what torch has collated, such as two inputs and a target, the first and the last tensor have the same size, and
-    the sequences are lists.
+    In a batch that torch has collated, such as two inputs and a target, the first and the last tensor have the same
+    size, and the sequences are lists.
     """
     if not isinstance(batch, (tuple, list)) or not isinstance(batch[0], (tuple, list)):
         return False

@@ -13,7 +13,7 @@ from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
 
 ignore: Final[Any] = "".format
-"""Takes anything and returns something false. A method of C code: as `__enter__` or `__exit__` it costs half of what an
+"""Takes any arguments and returns a false value. A C method: as `__enter__` or `__exit__` it costs half of what an
 empty function does, and most contexts of a batch need no more."""
 
 Handler = Callable[[], object]
@@ -28,7 +28,7 @@ class Quiet:
 
 
 class AtOnce:
-    """The context of a boundary, with edges that are handled at once.
+    """The context of a boundary whose edges are handled at once.
 
     Args:
         begin: Handles its beginning.
@@ -59,7 +59,7 @@ class AtOnce:
 
 
 class Noted:
-    """The context of a boundary, with edges that are noted with their moments: see `noted`."""
+    """The context of a boundary whose edges are noted with their times, to be handled later: see `noted`."""
 
     __slots__ = ()
 
@@ -73,16 +73,16 @@ class Noted:
 
 
 def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part) -> Noted:
-    """Makes the context of a boundary, with edges that are noted with their moments.
+    """Makes the context of a boundary whose edges are noted with their times, to be handled later.
 
-    Python looks for `__enter__` and `__exit__` in a context's class. So each context has a class of its own, with what
-    is to be done there and no more, in C code wherever there is any that does it.
+    Python looks up `__enter__` and `__exit__` in a context's class. So each context gets a class of its own, whose
+    methods do only what this boundary needs, as C code where possible.
 
     Args:
         begin: Handles its beginning later; `ignore`: that is no edge.
         end: Handles its end later, likewise.
         fail: Handles its end by an exception later.
-        trail: Takes them.
+        trail: Keeps the edges.
         part: Takes failures to read the clock.
     """
     note, clock = trail.edges.extend, trail.clock
@@ -111,13 +111,13 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
 
 
 class AtTimes:
-    """The context of a boundary that is a phase only at times: it is found out each time that it begins.
+    """The context of a boundary that is only sometimes a phase, which is found out each time that it begins.
 
     Args:
-        is_phase: Whether it is one now.
+        is_phase: Says whether it is one now.
         phase: The context if it is.
         mere_boundary: The context if it is not.
-        part: Takes failures to find it out.
+        part: Takes failures of `is_phase`.
     """
 
     __slots__ = ("_inner", "_is_phase", "_mere_boundary", "_part", "_phase")
@@ -144,10 +144,10 @@ class AtTimes:
 
 
 class OfThread:
-    """Another boundary's context, where another thread than the loop's may open the action, beside the loop.
+    """Wraps the context of a boundary that other threads may open too: it takes effect on the loop's thread only.
 
     Args:
-        inner: The other context.
+        inner: The context.
         thread: The loop's thread.
     """
 

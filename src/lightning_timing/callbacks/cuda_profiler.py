@@ -35,11 +35,11 @@ class CaptureWindow:
         start_step: Training batches of this fit before it opens.
         num_steps: Training batches inside it; None: to the end of the run.
         sync: Whether the device is synchronized at both edges.
-        runtime: CUDA's, or None where there is none.
+        runtime: The interface to CUDA; None where there is no CUDA.
 
     Attributes:
         was_opened: Whether the capture was started.
-        on_full: Called when it is closed for good, as it need not be told of anything any more.
+        on_full: Called when the window is closed for good, since it need not follow the run any more.
     """
 
     def __init__(self, start_step: int, num_steps: int | None, sync: bool, runtime: CudaRuntime | None) -> None:
@@ -72,7 +72,7 @@ class CaptureWindow:
         self._stops.close()
 
     def begin_stage(self, stage: str) -> None:
-        """Only training batches are counted."""
+        """Notes the stage: only training batches are counted."""
         self._stage = stage
 
     def begin_iteration(self) -> None:
@@ -81,7 +81,7 @@ class CaptureWindow:
             self.open()
 
     def close_iteration(self, at_last: bool) -> None:
-        """Is closed by everyone before the window is."""
+        """Does nothing: the window closes in `count_iteration`, once all followers have closed the iteration."""
 
     def count_iteration(self, label: IterationLabel) -> None:
         """Counts the batch, and closes the window if it is full."""
@@ -93,22 +93,22 @@ class CaptureWindow:
                     self.on_full()
 
     def begin_first_data_wait(self, resumed: bool) -> None:
-        """Is no part of an iteration."""
+        """Does nothing: this wait is no part of an iteration."""
 
     def end_first_data_wait(self) -> None:
-        """Is no part of an iteration."""
+        """Does nothing: this wait is no part of an iteration."""
 
     def drop_iteration(self) -> None:
-        """A batch that was not completed does not count."""
+        """Does nothing: a batch that was not completed does not count."""
 
     def rest(self) -> None:
-        """Does not matter to it."""
+        """Does nothing: only batches are counted."""
 
     def enter(self, phase: str, since_last: bool) -> None:
-        """Phases do not matter to it."""
+        """Does nothing: the window does not follow phases."""
 
     def leave(self, paused: bool) -> None:
-        """Phases do not matter to it."""
+        """Does nothing: the window does not follow phases."""
 
 
 class _Running(NamedTuple):
@@ -116,7 +116,7 @@ class _Running(NamedTuple):
 
     Attributes:
         window: The window.
-        session: Tells it of the batches; None where that is the whole run.
+        session: Notifies the window of batches; None where the window is the whole run.
     """
 
     window: CaptureWindow
@@ -132,10 +132,10 @@ class CUDAProfilerCallback(PhaseCallback):
     Args:
         enable: Whether it does anything at all.
         start_step: Training batches of this fit before the window opens, whatever the accumulation or resumption.
-        num_steps: Training batches in the window; None: to the end of the run. 0 and None are the whole run.
+        num_steps: Training batches in the window; None: to the end of the run, so with `start_step` 0 all of it.
         ranks: The global ranks that are captured, or `all`.
         sync: Whether the device is synchronized at both edges, so that no kernel is cut in two.
-        runtime: CUDA's; None: this process's, if it has any.
+        runtime: The interface to CUDA; None: that of this process, if it has CUDA.
 
     Raises:
         TimingError: An argument is out of its range.
@@ -163,7 +163,7 @@ class CUDAProfilerCallback(PhaseCallback):
         self._runtime = runtime
 
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
-        """Watches for the window on the chosen ranks; the whole run is opened at once."""
+        """Follows the run on the chosen ranks. A window that is the whole run opens at once."""
         if not is_chosen(trainer.global_rank, self.ranks):
             return None
         runtime = self._runtime or cuda_runtime(trainer.strategy.root_device)

@@ -1,7 +1,7 @@
-"""How the edges of a batch are noted, and lie in a list until they are handled.
+"""The list in which the edges of a batch are noted until they are handled.
 
-An edge is three entries of the list, one after the other: what to call, the moment that it is about, and what to call
-that with, which is None for nothing. A tuple for each would cost more to make, to take apart, and as garbage.
+An edge is three successive entries of the list: the function to call, the time of the edge, and the function's
+argument, None for no argument. A tuple for each edge would cost more to make, to unpack and to free.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, Final
 from lightning_timing.clocks import Clock
 
 Edges = list[Any]
-"""Edges, `STRIDE` entries each, so that `[begin::STRIDE]` are what to call, and `[begin + 1 :: STRIDE]` the moments."""
+"""Edges, `STRIDE` entries each, so that `[begin::STRIDE]` are the functions, and `[begin + 1 :: STRIDE]` the times."""
 
 STRIDE: Final = 3
-"""How many entries are one edge."""
+"""Entries of one edge."""
 
 
 def one_by_one(edges: Edges) -> Iterator[tuple[Callable[..., object], int, Any]]:
-    """The three entries of each edge."""
+    """Yields the three entries of each edge."""
     return zip(edges[::STRIDE], edges[1::STRIDE], edges[2::STRIDE], strict=True)
 
 
 def noting(edges: Edges, handle: Callable[..., object], clock: Clock) -> Callable[[], object] | None:
-    """Makes what does `edges.extend((handle, clock(), None))` when it is called, without a frame of Python.
+    """Makes a function that does `edges.extend((handle, clock(), None))`, but without a Python frame.
 
-    An iterator of such triples, each of which is handed to `extend`: to ask it for the next one is to note an edge.
+    It is the `__next__` of an iterator that hands such triples to `extend`: asking for the next one notes an edge.
 
     Args:
         edges: The list.
@@ -36,7 +36,7 @@ def noting(edges: Edges, handle: Callable[..., object], clock: Clock) -> Callabl
         clock: Monotonic, in nanoseconds.
 
     Returns:
-        What to call; None where the clock is Python code, whose failures somebody has to catch.
+        The function; None where the clock is Python code, whose failures have to be caught.
     """
     if not isinstance(clock, BuiltinFunctionType):
         return None

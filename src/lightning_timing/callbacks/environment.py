@@ -56,9 +56,9 @@ def conditions(trainer: Any) -> dict[str, Any]:
 
 
 def loaders(trainer: Any) -> dict[str, dict[str, Any]]:
-    """How the loaders that are there by now fetch their batches, by stage; nothing of those that do not tell.
+    """Returns the settings of the loaders that exist by now, by stage, as far as they can be read.
 
-    Of several in a stage, each setting is a text with the value of each.
+    Where a stage has several loaders, each setting is a text that lists their values.
     """
     found = {name: _loader_settings(trainer, attribute) for name, attribute in _LOADERS.items()}
     return {name: settings for name, settings in found.items() if settings}
@@ -87,7 +87,7 @@ def _each(loaders: Any) -> Iterator[Any]:
 
 
 def _plain_settings(loader: Any) -> dict[str, Any]:
-    """Its attributes, and no properties, which might do anything: a lazy loader would build the real one."""
+    """Returns settings that are plain attributes. A property may do anything, such as build a lazy loader."""
     own = getattr(loader, "__dict__", {})
     return {name: own[name] for name in _LOADER_SETTINGS if name in own and type(own[name]) in _PLAIN}
 

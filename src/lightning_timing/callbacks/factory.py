@@ -1,4 +1,4 @@
-"""From a preset to the callbacks for a Trainer."""
+"""Builds the callbacks for a Trainer from a preset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who are told of a Trainer's iterations and phases, each kept from the failures of the others."""
+"""The followers of a Trainer's iterations and phases, each protected from the failures of the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lightning_timing.recording import IterationLabel
 
 
 class PhaseFollower(Protocol):
-    """Who is told of iterations and phases. Phases nest; `leave` always means the innermost."""
+    """An object that is notified of iterations and phases. Phases nest; `leave` always means the innermost."""
 
     def begin_stage(self, stage: str) -> None:
         """What follows belongs to the given stage. No iteration is open."""
@@ -19,7 +19,7 @@ class PhaseFollower(Protocol):
         """The wait for the first batch of an epoch begins, or (`resumed`) goes on. No iteration is open."""
 
     def end_first_data_wait(self) -> None:
-        """The first batch is there, or other things come before the wait for it goes on."""
+        """The wait for the first batch ends, for good or until it is resumed."""
 
     def begin_iteration(self) -> None:
         """An iteration begins."""
@@ -27,11 +27,11 @@ class PhaseFollower(Protocol):
     def close_iteration(self, at_last: bool) -> None:
         """The iteration is complete, as of now or (`at_last`) of the last phase's end. No phase is open.
 
-        Work on it waits for `count_iteration`, so that it is in nobody's iteration.
+        Followers do their work on it in `count_iteration`, so that the work lies in no follower's iteration.
         """
 
     def count_iteration(self, label: IterationLabel) -> object:
-        """All followers have closed the iteration."""
+        """The iteration counts. All followers have closed it."""
 
     def drop_iteration(self) -> None:
         """The iteration was not completed. No phase is open."""
@@ -47,12 +47,12 @@ class PhaseFollower(Protocol):
 
 
 class Followers:
-    """Who follows.
+    """The followers of a Trainer's run.
 
     Attributes:
-        inward: The followers, in the order in which they are told of what opens.
-        outward: The other way round, as they are told of what ends.
-        on_change: Called when there are others.
+        inward: The followers, in the order in which they are notified of what opens.
+        outward: The followers in reverse, the order in which they are notified of what ends.
+        on_change: Called when a follower was added or removed.
     """
 
     def __init__(self) -> None:
@@ -62,30 +62,30 @@ class Followers:
         self._on_failure: dict[PhaseFollower, Callable[[Exception], None]] = {}
 
     def add(self, follower: PhaseFollower, on_failure: Callable[[Exception], None], *, outermost: bool = False) -> None:
-        """Has a follower told of what comes.
+        """Adds a follower, which is notified from now on.
 
         Args:
             follower: The follower.
-            on_failure: Told what the follower raised. Unless it raises that again, the follower is told of nothing
-                any more, and the others go on.
-            outermost: Whether it is told first of what opens and last of what ends.
+            on_failure: Called with what the follower raised. The follower is removed, and the others go on unless this
+                raises.
+            outermost: Whether it is notified first of what opens and last of what ends.
         """
         self._on_failure[follower] = on_failure
         self._set((follower, *self.inward) if outermost else (*self.inward, follower))
 
     def remove(self, follower: PhaseFollower) -> None:
-        """Has a follower told of nothing any more."""
+        """Removes a follower."""
         self._on_failure.pop(follower, None)
         self._set(tuple(f for f in self.inward if f is not follower))
 
     def remove_all(self) -> None:
-        """Has nobody told of anything any more."""
+        """Removes all followers."""
         self._on_failure.clear()
         self._set(())
 
     @contextmanager
     def stand_in(self, follower: PhaseFollower, substitute: PhaseFollower) -> Iterator[None]:
-        """Has another one told in a follower's place, who is still there afterwards unless the other one failed."""
+        """Temporarily replaces one follower by another; the first returns afterwards unless its substitute failed."""
         self._on_failure[substitute] = self._on_failure[follower]
         self._replace(follower, substitute)
         try:
@@ -103,7 +103,7 @@ class Followers:
         self.on_change()
 
     def tell(self, notice: str, *args: object, leaving: bool = False) -> None:
-        """Tells all of something; those who fail are told of nothing any more."""
+        """Calls the method `notice` of all followers, in reverse if `leaving`. Removes those that fail."""
         for follower in self.outward if leaving else self.inward:
             try:
                 getattr(follower, notice)(*args)
@@ -111,12 +111,12 @@ class Followers:
                 self.failed(follower, error)
 
     def failed(self, follower: PhaseFollower, error: Exception) -> None:
-        """Takes what a follower raised."""
+        """Handles what a follower raised, and removes the follower."""
         try:
             self._on_failure[follower](error)
-        finally:  # also where that is raised, the follower was told by half
+        finally:  # even where that raises, since the follower has missed something
             self.remove(follower)
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Does nothing, until another function is set."""

@@ -24,7 +24,7 @@ class TimingFromEnvironment(Callback):
         preset: The preset, and changes to it behind spaces: `profiling cuda_profiler.start_step=20`.
 
     Raises:
-        PresetError: If there is no such preset, or nothing in it that is to be changed.
+        PresetError: If there is no such preset, or a change names nothing in it.
     """
 
     def __init__(self, preset: str) -> None:

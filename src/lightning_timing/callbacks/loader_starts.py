@@ -1,4 +1,4 @@
-"""Hears when a Trainer's loops ask their loaders for an iterator, which starts workers: no hook and no action tells.
+"""Detects when a Trainer's loops ask their loaders for an iterator, which starts workers: no hook or action says so.
 
 Read from Lightning 2.5 to 2.6: the training loop does so in `setup_data`, after the strategy has processed its loaders
 one by one, and again inside each later epoch; the other loops do in `reset`, which does little else. Where a loader has
@@ -19,7 +19,7 @@ from lightning_timing.phases import PREDICT, SANITY_CHECK, TEST, TRAIN, VALIDATE
 
 
 class _TrainLoaderStart:
-    """Tells of the rest of the training loop's `setup_data` once it has a loader, if it makes any."""
+    """Reports the part of the training loop's `setup_data` that follows the last loader, if it makes any."""
 
     def __init__(self, machine: PhaseMachine, trail: Trail) -> None:
         self._pause = trail.at_once(machine.batches_paused)
@@ -43,11 +43,11 @@ class _TrainLoaderStart:
 
 
 def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part: Part) -> tuple[MethodWatch, ...]:
-    """Has a machine told of them until the watches are closed.
+    """Reports the starts of loaders to a machine until the watches that it returns are closed.
 
     Args:
         trainer: The Trainer.
-        machine: Told of them.
+        machine: Notified of the starts.
         trail: Keeps the edges that come before.
         part: Takes failures of these.
     """
@@ -82,4 +82,4 @@ def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part:
 
 
 def _nothing() -> None:
-    """Only the end matters."""
+    """Does nothing: only the end of the call matters."""

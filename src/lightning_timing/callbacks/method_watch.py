@@ -1,4 +1,4 @@
-"""Hears of calls that no profiler action tells of: to the Trainer's loggers, and to where its ranks wait."""
+"""Detects calls that no profiler action reports, such as those to the Trainer's loggers and to its barriers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lightning_timing.parts import Part
 
 
 class _Watched:
-    """Stands in for a method in its instance, and tells of its calls.
+    """Replaces a method in its instance, and reports its calls.
 
-    A copy of the instance, or what is unpickled, gets its own method: the run is not copied with it.
+    A copy of the instance, or an unpickled one, gets the original method: the run is not copied with it.
 
     Args:
         instance: The instance.
         method: The method's name.
-        watch: Whom to tell.
+        watch: Notified of the calls.
 
     Attributes:
         before: What the instance itself had under that name; None: the method is its class's.
@@ -51,7 +51,7 @@ class _Watched:
 
 
 def itself(original: Any) -> Any:
-    """What a copy of a stand-in is made by: it is a copy of what that stood in for."""
+    """Returns its argument. A stand-in is pickled as a call of this, so that its copies are copies of the original."""
     return original
 
 
@@ -61,8 +61,8 @@ class MethodWatch:
     Args:
         methods: The instances and the names of the methods. An instance that takes no attributes is left alone; its
             time stays where it occurs.
-        began: Told when one of the methods is called by the thread that made this.
-        ended: Told when it returns.
+        began: Called when one of the methods is called by the thread that made this watch.
+        ended: Called when the method returns.
         part: Takes failures of these two.
     """
 
@@ -87,7 +87,7 @@ class MethodWatch:
         self._wrapped.append((instance, method, watched))
 
     def close(self) -> None:
-        """Puts the instances' own methods back, unless somebody else has replaced them since."""
+        """Restores the instances' own methods, unless other code has replaced them since."""
         for instance, method, watched in reversed(self._wrapped):
             if vars(instance).get(method) is not watched:
                 continue

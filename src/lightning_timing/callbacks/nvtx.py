@@ -27,16 +27,16 @@ class RangeFollower:
         self._batch_idx = 0
 
     def begin_stage(self, stage: str) -> None:
-        """Ranges get another category."""
+        """Notes the stage, the category of the ranges that follow."""
         self._stage = stage
 
     def begin_first_data_wait(self, resumed: bool) -> None:
-        """A new loop over batches begins."""
+        """Opens the range of the wait for the first batch, as a new loop over batches begins."""
         self._batch_idx = 0
         NVTX_RANGES.push_phase(FIRST_DATA_WAIT, self._stage, 0)
 
     def end_first_data_wait(self) -> None:
-        """The first batch is there."""
+        """Closes the range of the wait for the first batch."""
         NVTX_RANGES.pop_phase()
 
     def begin_iteration(self) -> None:
@@ -44,31 +44,31 @@ class RangeFollower:
         NVTX_RANGES.push_phase(ITERATION, self._stage, self._batch_idx)
 
     def close_iteration(self, at_last: bool) -> None:
-        """Closes it."""
+        """Closes the iteration's range."""
         NVTX_RANGES.pop_phase()
 
     def count_iteration(self, label: IterationLabel) -> None:
-        """The next one has the next batch."""
+        """Notes the index of the next batch."""
         self._batch_idx = label.batch_idx + 1
 
     def drop_iteration(self) -> None:
-        """Closes it."""
+        """Closes the iteration's range."""
         NVTX_RANGES.pop_phase()
 
     def rest(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no range is open."""
 
     def enter(self, phase: str, since_last: bool) -> None:
         """Opens a phase's range."""
         NVTX_RANGES.push_phase(phase, self._stage, self._batch_idx)
 
     def leave(self, paused: bool) -> None:
-        """Closes it."""
+        """Closes the innermost phase's range."""
         NVTX_RANGES.pop_phase()
 
 
 class _Running(NamedTuple):
-    """What lasts as long as a run; both None where nobody would see the ranges."""
+    """What lasts as long as a run; both None where ranges have no effect."""
 
     follower: RangeFollower | None
     session: Session | None
@@ -78,10 +78,10 @@ class NVTXCallback(PhaseCallback):
     """Pushes the phases of every iteration as nested ranges in the NVTX domain `lightning_timing`.
 
     It enables the `NVTXRangeWrapper` when a run starts and disables it when the run ends, however it ends. Where no
-    tool is attached nobody would see the ranges, and it does not even listen.
+    tool takes the ranges and no option below is set, it does not follow the phases at all.
 
-    If the `NVTXRangeWrapper` is enabled already when a run starts, it pushes no phases and leaves the wrapper alone. It
-    warns of that, unless it was another callback that enabled it and pushes the phases.
+    If the `NVTXRangeWrapper` is enabled already when a run starts, this callback pushes no phases and leaves the
+    wrapper alone. It warns of that, unless another callback enabled the wrapper and pushes the phases.
 
     Args:
         enable: Whether it does anything at all.

@@ -1,4 +1,4 @@
-"""Hears of what optimizers do that no profiler action tells of: that one steps at all, and evaluates its closure."""
+"""Detects what no profiler action reports: that an optimizer steps at all, and that it evaluates its closure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _CLOSURE: Final = "closure"
 
 
 class OptimizerWatch:
-    """Has torch call a hook before each step of some optimizers, until closed.
+    """Registers a hook that torch calls before each step of some optimizers, until closed.
 
     Args:
-        optimizers: The optimizers. One that torch calls no such hooks of is left alone.
-        steps: Told when one of them is asked to step by the thread that made this.
-        evaluates: Told then when it is about to evaluate its closure, each time.
+        optimizers: The optimizers. One for which torch calls no such hooks is left alone.
+        steps: Called when one of them is asked to step by the thread that made this watch.
+        evaluates: Called each time that such a step is about to evaluate its closure.
         part: Takes failures of these two.
 
     Attributes:
@@ -34,7 +34,7 @@ class OptimizerWatch:
         self._handles = [handle for handle in handles if handle is not None]
 
     def close(self) -> None:
-        """Takes the hooks out again."""
+        """Removes the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -51,7 +51,7 @@ def _hook_into(optimizer: Any, steps: Callable[[], None], evaluates: Callable[[]
 
 
 class _StepHook:
-    """What torch calls before a step. A copy of the optimizer gets one that does nothing: the run is not copied."""
+    """The hook that torch calls before a step. A copy of the optimizer gets one that does nothing: no run is copied."""
 
     def __init__(self, optimizer: Any, steps: Callable[[], None], evaluates: Callable[[], None], part: Part) -> None:
         self._steps, self._evaluates = steps, evaluates
@@ -64,7 +64,7 @@ class _StepHook:
         return _no_hook, ()
 
     def __call__(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Returns the arguments with a closure that tells, or None: as they are."""
+        """Reports the step. Returns the arguments with a closure that reports its evaluation; None: they stay as is."""
         if is_compiling() or get_ident() != self._thread:
             return None
         with self._part:
@@ -79,7 +79,7 @@ class _StepHook:
 
 
 class _Telling:
-    """Stands in for a closure, with all of its attributes, and tells when it is evaluated."""
+    """Replaces a closure, with all of its attributes, and reports each evaluation."""
 
     def __init__(self, closure: Any, evaluates: Callable[[], None], part: Part) -> None:
         self._closure, self._evaluates, self._part = closure, evaluates, part
@@ -98,4 +98,4 @@ def _no_hook() -> Callable[..., None]:
 
 
 def _ignore_step(*_: Any) -> None:
-    """The hook of a copy."""
+    """Does nothing: the hook in a copy of an optimizer."""

@@ -15,14 +15,14 @@ from lightning_timing.record import Status
 from lightning_timing.recording import IterationLabel
 
 _label: Callable[[tuple[int, int, int, int | None, bool]], IterationLabel] = partial(tuple.__new__, IterationLabel)
-"""Makes a label of all that belongs into one, in half the time that the class takes."""
+"""Makes a label from a tuple of its fields, in half the time that the class takes."""
 
 
 class PhaseCallback(TimingCallback):
     """A callback whose run has a session: `begin` returns an object with a `session`, which may be None.
 
-    Its machine hears of most boundaries through the Trainer's profiler. What it cannot hear there comes from these
-    hooks: that a batch is the Trainer's own and which one it is, and which optimizer steps.
+    The session detects most boundaries through the Trainer's profiler. These hooks add what the profiler does not show:
+    that a batch is the Trainer's own and which one it is, and which optimizer steps.
     """
 
     def __init__(self, *, enable: bool) -> None:
@@ -34,7 +34,7 @@ class PhaseCallback(TimingCallback):
         return {**super().__getstate__(), "_session": None}
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Begins, if enabled."""
+        """Begins the run for this callback, if enabled."""
         if not self.enable:
             self._skip(trainer, *SKIPPABLE_HOOKS)
         super().setup(trainer, pl_module, stage)
@@ -48,7 +48,7 @@ class PhaseCallback(TimingCallback):
             self._session.on_optimization.append(partial(self._hear_of_steps, trainer))
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Ends as completed, once the hooks of others and the loggers are through, which may still raise."""
+        """Ends the run as completed, after the other callbacks' hooks and the loggers, which may still raise."""
         finish = partial(self._finish, trainer, "completed")
         if self._is_of(trainer) and not call_last(trainer, finish):
             finish()
@@ -58,7 +58,7 @@ class PhaseCallback(TimingCallback):
             vars(self).pop(hook, None)
 
     def _hear_of_steps(self, trainer: Any, is_automatic: bool) -> None:
-        """Does without the hook of a step where there is one optimizer, so nothing to tell apart."""
+        """Skips the hook of a step in automatic optimization: there is one optimizer, so nothing to tell apart."""
         if self._session is not None:
             skip = partial(self._skip, trainer) if is_automatic else self._unskip
             skip("on_before_optimizer_step")
@@ -77,7 +77,7 @@ class PhaseCallback(TimingCallback):
         outermost: bool = False,
         listens: bool = True,
     ) -> Session:
-        """Has a follower told of the phases of a run, if it listens, until it leaves or fails."""
+        """Notifies a follower of the phases of a run, if `listens`, until it leaves or fails."""
         return join(
             trainer,
             entry_point,

@@ -1,4 +1,4 @@
-"""The one state machine that turns what a Trainer's loops do into iterations and phases, and tells its followers."""
+"""The one state machine that turns what a Trainer's loops do into iterations and phases, and notifies its followers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from lightning_timing.recording import IterationLabel
 class PhaseMachine:
     """Follows a Trainer's loops.
 
-    An iteration begins with the fetch of its batch and is told of when the next fetch begins, if a batch hook of ours
-    confirmed it and its last hook was passed; anything else is dropped. The first fetch of an epoch is not part of it.
+    An iteration begins with the fetch of its batch, and is reported when the next fetch begins. It is dropped unless a
+    batch hook of ours confirmed it and the last hook of its batch has returned. The first fetch of an epoch is part of
+    no iteration.
 
     A run inside a hook of a callback, such as the trial of a learning-rate finder, belongs to that callback: the
     machine sleeps until the hook returns.
 
     Args:
         stage: The stage that the Trainer's method begins with.
-        followers: Who is told.
+        followers: Notified of iterations and phases.
 
     Attributes:
         stage: The current stage.
         expects_backward: Whether a training batch without a backward is one for which the step returned None.
-        hears_of_steps: Whether it is told of each call of an optimizer's own step.
+        hears_of_steps: Whether each call of an optimizer's own step is reported to the machine.
     """
 
     def __init__(self, stage: str, followers: Followers) -> None:
@@ -59,7 +60,7 @@ class PhaseMachine:
 
     @property
     def is_at_turn(self) -> bool:
-        """Whether it is between two batches of a loop, in a state that is always the same."""
+        """Whether the machine is between two batches of a loop, where its state is always the same."""
         return not (self._in_iteration or self._open or self._is_asleep or self._first_fetch or self._waiting_first)
 
     # ---- phases ----
@@ -77,7 +78,7 @@ class PhaseMachine:
                 self._followers.failed(follower, error)
 
     def leave(self, phase: str, paused: bool = False) -> None:
-        """A phase ends, and with it those inside it that nothing ended."""
+        """A phase ends, and with it the phases inside it that are still open."""
         if self._is_asleep:
             if self._ignored:
                 self._ignored -= 1
@@ -148,14 +149,14 @@ class PhaseMachine:
     # ---- loaders ----
 
     def batches_paused(self) -> None:
-        """What follows is no batch: the last one is over, and there is time for what is to be done with it."""
+        """No batch follows for now: closes the last iteration, as of its last boundary."""
         if not (self._is_asleep or self._open or self._waiting_first):
             self._close_last_iteration(at_last=True)
 
     def loader_starting(self, stage: str) -> None:
         """The loop of a stage is about to ask its loader for an iterator, a part of the wait for the first batch.
 
-        May be told for each of several loaders: the last one counts. `batches_paused` has been told before.
+        May be called for each of several loaders: the last one counts. `batches_paused` has been called before.
         """
         if self._is_asleep or self._open or self._waiting_first:
             return
@@ -165,7 +166,7 @@ class PhaseMachine:
         self._followers.tell("begin_first_data_wait", False)
 
     def loader_started(self) -> None:
-        """It has the iterator; hooks of the loop's beginning may come before it asks for the first batch."""
+        """The loop has the iterator; hooks of its beginning may come before it asks for the first batch."""
         if self._is_starting:
             self._is_starting, self._is_started = False, True
             self._followers.tell("end_first_data_wait", leaving=True)
@@ -257,7 +258,7 @@ class PhaseMachine:
         self._followers.tell("begin_iteration")
 
     def _close_iteration(self, at_last: bool) -> None:
-        """Tells of the iteration that is open, if it was completed, or has it dropped."""
+        """Reports the iteration that is open if it was completed, and drops it otherwise."""
         if not self._in_iteration:
             return
         self._leave_all()
@@ -271,7 +272,7 @@ class PhaseMachine:
             self._followers.tell("drop_iteration", leaving=True)
 
     def _close_last_iteration(self, at_last: bool) -> None:
-        """The same, where none follows for now."""
+        """Closes the iteration that is open, if any, and reports that none follows for now."""
         self._close_iteration(at_last)
         self._followers.tell("rest")
 
@@ -290,7 +291,7 @@ class PhaseMachine:
             self._step_called = self._step_seen = False
 
     def step_identified(self, index: int) -> None:
-        """Of several optimizers it is the one of this index that steps."""
+        """The optimizer of this index steps, one of several."""
         if self._in_step and not self._is_asleep:
             self._step_phase = f"{OPTIMIZER_STEP}/{index}"
 
@@ -305,7 +306,7 @@ class PhaseMachine:
             self.leave(self._step_phase, paused=True)
 
     def gradients_ready(self, succeeded: bool) -> None:
-        """Nothing comes between the closure and the optimizer's own work any more: gradients are clipped, if at all."""
+        """The gradients are ready, clipped if they are to be: the optimizer's own work comes next."""
         if self._in_step and not self._is_asleep:
             self._step_seen = True
             self.enter(self._step_phase)
@@ -324,7 +325,7 @@ class PhaseMachine:
     # ---- backward ----
 
     def backward_began(self) -> None:
-        """The step returned a loss. Without one there is no backward, though the optimizer may be asked to step."""
+        """Backward begins: the step returned a loss. Without a loss there is none, though the optimizer may step."""
         self._backward_seen = True
 
     def backward_announced(self, succeeded: bool) -> None:
@@ -342,7 +343,10 @@ class PhaseMachine:
     # ---- logging, which no hook tells of ----
 
     def logging_began(self) -> None:
-        """A logger is called. After the batch's last hook all since then was work for it, such as fetching values."""
+        """A logger is called.
+
+        The time since the batch's last hook counts as well: it was work for the logger, such as fetching values.
+        """
         self.enter(LOGGING, since_last=self._completed and self._in_iteration and not self._open)
 
     def logging_ended(self) -> None:
@@ -352,7 +356,7 @@ class PhaseMachine:
     # ---- other ranks, for which no hook waits ----
 
     def barrier_began(self) -> None:
-        """The ranks are to wait for each other. The time is not that of what is open, such as a checkpoint."""
+        """The ranks wait for each other. That time is no part of what is open, such as a checkpoint."""
         if self._in_iteration and self._completed and not self._open:
             # They wait for validation to be set up. Where gradients are accumulated nothing has told that it begins.
             self._close_iteration(at_last=True)
@@ -360,5 +364,5 @@ class PhaseMachine:
             self.enter(BARRIER)
 
     def barrier_ended(self) -> None:
-        """All of them are there."""
+        """All ranks have reached the barrier."""
         self.leave(BARRIER)

@@ -1,4 +1,4 @@
-"""A stand-in for the Trainer's profiler that hears of every boundary in the loops, and forwards to the user's own.
+"""A stand-in for the Trainer's profiler that detects every boundary in the loops, and forwards to the user's own.
 
 Lightning opens some 25 profiler actions a batch, each through a generator-based context manager, even where no profiler
 was asked for. Handing out prepared context objects instead makes that cheaper than it was, which pays for most of what
@@ -32,7 +32,7 @@ from lightning_timing.callbacks.trail import Trail
 from lightning_timing.parts import Part
 
 _MAX_QUIET_ACTIONS_KEPT: Final = 1000
-"""Actions that are known to be no boundary. A user's own may have numbers in their names, and no end."""
+"""Limit of the actions remembered to be no boundary. A user's own may have numbers in their names."""
 
 
 class _Contexts(dict[str, Context]):
@@ -56,13 +56,13 @@ class _Contexts(dict[str, Context]):
 class ProfilerTap:
     """Takes the place of `trainer.profiler` during a run.
 
-    Whatever is not a boundary, and every attribute that it does not have itself, is the user's profiler's.
+    Passes all actions, and attributes that it does not have itself, on to the user's profiler, if that does anything.
 
     Args:
         profiler: The Trainer's own profiler.
-        machine: Told of the boundaries.
+        machine: Handles the boundaries.
         boundaries: Says which actions are boundaries.
-        trail: Takes the edges that can wait, where anybody is told late.
+        trail: Keeps the edges that can wait, where a follower is notified late.
         part: Takes the failures of all these.
 
     Attributes:
@@ -93,7 +93,7 @@ class ProfilerTap:
         return itself, (self.profiler,)
 
     def forget_boundaries(self) -> None:
-        """Edges are to be handled otherwise from now on."""
+        """Discards the prepared contexts and handlers, as edges are handled differently from now on."""
         self._contexts.clear()
         self._starts.clear()
         self._stops.clear()
@@ -132,7 +132,7 @@ class ProfilerTap:
             self.profiler.stop(action_name)
 
     def call_last(self, end: Callable[[], None]) -> None:
-        """Calls something after the profiler has described the run, the last thing that Lightning asks for in one."""
+        """Calls `end` after the profiler has described the run, the last thing that Lightning asks for in a run."""
         self._ends.append(end)
 
     def describe(self) -> None:
@@ -142,7 +142,7 @@ class ProfilerTap:
             self._ends.pop(0)()
 
     def _find_handlers_of(self, action_name: str) -> tuple[Handler | None, Handler | None]:
-        """What to call when an action is started and when it is stopped."""
+        """Returns the functions to call when an action is started and when it is stopped, and remembers them."""
         begin: Handler | None = None
         end: Handler | None = None
         meaning = self._boundaries.of_start_and_stop(action_name)
@@ -177,7 +177,7 @@ class ProfilerTap:
         return noted(begin, end, fail, trail, self._part)
 
     def _handlers(self, meaning: ActionMeaning) -> tuple[Handler, Handler, Handler]:
-        """What handles the beginning of an action, its end, and its end by an exception."""
+        """Returns the handlers of the beginning of an action, of its end, and of its end by an exception."""
         enter, leave = self._machine.enter, self._machine.leave
         entering = [] if meaning.phase is None else [partial(enter, meaning.phase)]
         leaving = [] if meaning.phase is None else [partial(leave, meaning.phase)]
@@ -188,7 +188,7 @@ class ProfilerTap:
 
 
 def _one_of(handlers: list[Handler]) -> Handler:
-    """A handler that does what all of them do."""
+    """Returns one handler that calls all of them in order."""
     if len(handlers) < 2:
         return handlers[0] if handlers else ignore
 

@@ -1,7 +1,7 @@
-"""Iterations that go as others did before: recognised by their edges, and taken without going through them again.
+"""Recognises iterations that have the same edges as an earlier one, and counts them without replaying their edges.
 
-Nearly all iterations of a training have the same edges in the same order. What the machine makes of those does not
-depend on their moments, so it is learnt once: which phases there are, and between which edges each of them runs.
+Nearly all iterations of a training have the same edges in the same order. What the machine makes of these does not
+depend on their times, so it is learnt once: which phases there are, and between which edges each of them runs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from lightning_timing.recording import IterationLabel
 from lightning_timing.stage_record import StageRecord
 
 _MAX_KNOWN: Final = 8
-"""An accumulating training has two or three."""
+"""Routines that are remembered. A training that accumulates gradients has two or three."""
 
 HandleWhole = Callable[[list[int]], None]
-"""Handles whole iterations, if need be edge by edge, having the recorder's clock show the moment of each: the only
-element of the list."""
+"""Handles whole iterations, if need be edge by edge. It sets the only element of the list to the time of each edge,
+which the recorder's clock then shows."""
 
 
 class Routine(NamedTuple):
-    """What is always made of the same edges.
+    """The phases that follow from a certain sequence of edges.
 
     Attributes:
-        handles: What handles them, in order.
+        handles: The handlers of the edges, in order.
         stage: The stage to which the measurements belong.
-        label_at: Where, among the entries of the edges, the label lies.
+        label_at: Index of the label among the entries of the edges.
         slots: The intervals of the phases, in the order in which they end.
         skipped: Whether the step returned None.
     """
@@ -46,16 +46,16 @@ class Routine(NamedTuple):
     skipped: bool
 
     def is_of(self, handles: list[Callable[..., object]], stage: StageRecord) -> bool:
-        """Whether it is that of an iteration with these edges in this stage."""
+        """Whether it is the routine of an iteration with these edges in this stage."""
         return self.handles == handles and self.stage is stage
 
 
 class _Scribe:
-    """Stands in for the recorder while an iteration is handled, and writes down what it is told at which edge.
+    """Replaces the recorder while an iteration is handled: notes what happens at which edge, and passes it on.
 
     Attributes:
-        edge: The place of the edge that is being handled.
-        is_odd: Whether something was told that belongs to no whole iteration.
+        edge: Index of the edge that is being handled.
+        is_odd: Whether something happened that belongs to no whole iteration.
     """
 
     def __init__(self, recorder: LateRecorder) -> None:
@@ -70,7 +70,7 @@ class _Scribe:
         self._last = 0
 
     def routine(self, edges: Edges) -> Routine | None:
-        """What was learnt of these edges; None where they are not those of one whole iteration."""
+        """Returns the routine learnt from these edges; None where they are not those of one whole iteration."""
         handles, labels = edges[::STRIDE], edges[2::STRIDE]
         is_whole = self._bounds == [0, len(handles) - 1] and not (self.is_odd or self._open or self._paused)
         label_at = next((at for at, label in enumerate(labels) if label is not None), None)
@@ -111,7 +111,7 @@ class _Scribe:
         self._slots.append(Slot(measurement, begin, self.edge, None if paused else tuple(_joined(own))))
 
     def _pass(self) -> None:
-        """What lies between the last boundary and this edge belongs to the innermost phase."""
+        """Gives the time between the last boundary and this edge to the innermost phase."""
         if self._open and self.edge > self._last:
             self._open[-1][2].append((self._last, self.edge))
         self._last = self.edge
@@ -142,8 +142,8 @@ class Routines:
 
     Args:
         machine: Handles the edges.
-        followers: Who is told of them.
-        recorder: The only one.
+        followers: Notified of iterations and phases.
+        recorder: The only follower.
     """
 
     def __init__(self, machine: PhaseMachine, followers: Followers, recorder: LateRecorder) -> None:
@@ -153,15 +153,15 @@ class Routines:
         self._known: deque[Routine] = deque(maxlen=_MAX_KNOWN)
 
     def recognise(self, edges: Edges, at: int, whole: Mapping[int, int]) -> tuple[int, HandleWhole]:
-        """Finds out how an iteration is to be handled, and with it those after it that are alike.
+        """Finds out how to handle an iteration, together with those right after it that have the same edges.
 
         Args:
-            edges: Among others its edges, from its beginning to its end.
-            at: Where it begins.
-            whole: Where whole iterations begin in the list, and where they have ended.
+            edges: The list that holds its edges, among others.
+            at: Index at which the iteration begins in the list.
+            whole: For each whole iteration in the list, the index at which it begins and the one at which it has ended.
 
         Returns:
-            Where the last one of them ends, and what handles them.
+            The index at which the last one of them ends, and the function that handles them.
         """
         end = whole[at]
         if not self._machine.is_at_turn or not self._recorder.can_be_told_in_one:
@@ -204,7 +204,7 @@ def _handle_one_by_one(edges: Edges, moment: list[int]) -> None:
 
 
 def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """The same stretches, adjoining ones made one."""
+    """Merges adjoining stretches."""
     joined: list[Stretch] = []
     for since, to in stretches:
         if joined and joined[-1][1] == since:

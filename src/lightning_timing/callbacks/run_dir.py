@@ -40,7 +40,7 @@ class RunPlace(NamedTuple):
 
 
 def agree_on_place(trainer: Any, job_dir: str | None) -> RunPlace:
-    """Hydra's job folder, else the Trainer's log dir, else its `default_root_dir`: rank 0's, on every rank.
+    """Returns Hydra's job folder, else the Trainer's log dir, else its `default_root_dir`: rank 0's, on every rank.
 
     Rank 0's answer is handed to the others through the strategy, as Lightning does for its own folders: a process that
     Hydra started anew would find another one by itself. So every rank calls this, at `setup`, where Lightning itself

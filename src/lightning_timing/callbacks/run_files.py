@@ -34,11 +34,11 @@ _HIDES: Final = (
 
 
 class RunFiles:
-    """Writes what a run measures, as it goes and at its end. Where that fails there is one warning, and no record.
+    """Writes what a run measures, as it goes and at its end. If that fails, it warns once, and there is no record.
 
     Args:
-        folder: Where to. Made if need be.
-        run_id: What the run is called, on all of its ranks.
+        folder: The folder of the files. Made if need be.
+        run_id: The name of the run, the same on all of its ranks.
         writes_summary: Whether this rank writes `summary.json`, which only one does.
         clock: The recorder's clock, which the header places on the wall clock.
     """
@@ -58,7 +58,7 @@ class RunFiles:
     def open_segment(
         self, trainer: Any, entry_point: str, settings: Mapping[str, Any], when_idle: Callable[[], None]
     ) -> None:
-        """A call of the Trainer begins.
+        """Opens a segment, as a call of the Trainer begins.
 
         Args:
             trainer: The Trainer.
@@ -95,7 +95,7 @@ class RunFiles:
         )
 
     def note_loaders(self, trainer: Any) -> None:
-        """The Trainer has its loaders by now, which it had not when the segment began: adds them to the settings."""
+        """Adds the loaders to the settings. The Trainer has them by now, but had not when the segment began."""
         if self._writer is None or self._header is None or self._part.is_off:
             return
         with self._part:
@@ -150,18 +150,18 @@ class RunFiles:
 
     @property
     def is_written(self) -> bool:
-        """Whether nothing has failed to be written."""
+        """Whether everything could be written so far."""
         return not self._part.is_off
 
     def end_segment(self, status: Status) -> None:
-        """The call of the Trainer ended: ends the segment, unless that was done."""
+        """Ends the segment, as the call of the Trainer has ended, unless that was done."""
         writer, self._writer, self._trainer = self._writer, None, None
         if writer is not None:
             with self._part:
                 writer.close(status)
 
     def summarize_segment(self, status: Status, figures: Figures, overhead: TimingOverhead | None) -> None:
-        """The call of the Trainer ended: ends the segment and writes the summary of the run so far."""
+        """Ends the segment, as the call of the Trainer has ended, and writes the summary of the run so far."""
         if self._header is None:
             return
         self.end_segment(status)

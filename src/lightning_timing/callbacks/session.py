@@ -1,4 +1,4 @@
-"""What a Trainer's run is watched through: installed while a run lasts, put back when it ends, however it ends."""
+"""Watches a Trainer's run: replaces its profiler and some methods for the run, and restores them however it ends."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Session:
 
     Attributes:
         machine: Turns boundaries into phases.
-        followers: Who is told of those.
-        trail: Keeps the boundaries of which the machine is told later.
+        followers: Notified of iterations and phases.
+        trail: Keeps the boundaries that the machine handles later.
         batch_started: Handles that a batch of the Trainer's own has started; always the same object.
         steps: Counts the optimizer's steps.
-        members: Those on whose account there is a session.
+        members: The followers that have joined and not left.
         is_deaf: Whether it was noticed that the profiler was replaced in mid-run.
-        on_exception: Told when an exception ends the run, before any other callback is.
-        on_optimization: Told whether optimization is automatic, where that has changed since the last training epoch.
+        on_exception: Called when an exception ends the run, before any other callback's `on_exception`.
+        on_optimization: Called with whether optimization is automatic, when that may have changed.
         part: Takes failures to follow the Trainer.
     """
 
@@ -98,7 +98,7 @@ class Session:
         self.trail.note(self._identified[index])
 
     def _choose_who_is_told_late(self) -> None:
-        """Only one who follows alone may be, and not where a failure is to be raised at its place."""
+        """Chooses the follower that is notified late: the only one, if it can be, unless failures are to be raised."""
         followers = self.followers.inward
         alone = followers[0] if len(followers) == 1 and self._can_be_late and not self.part.strict else None
         late = alone if isinstance(alone, LateRecorder) and alone.may_follow_late else None
@@ -107,7 +107,7 @@ class Session:
             self._tap.forget_boundaries()
 
     def _epoch_begins(self, trainer: Any) -> None:
-        """Looks at what was not settled in `setup`, or may have changed since the last epoch."""
+        """Begins an epoch, and reads what was not settled in `setup` or may have changed since the last epoch."""
         self.machine.epoch_began()
         self._look_how_it_optimizes(trainer)
         self._look_who_steps(trainer)
@@ -125,7 +125,7 @@ class Session:
             tell(is_automatic)
 
     def _look_who_steps(self, trainer: Any) -> None:
-        """Where it is not Lightning alone that says when an optimizer steps and evaluates its closure."""
+        """Watches the optimizers where the module may step them: in manual optimization, or by its `optimizer_step`."""
         module = trainer.lightning_module
         is_up_to_the_module = not module.automatic_optimization or overrides(module, "optimizer_step")
         self._steps.close()
@@ -144,7 +144,7 @@ class Session:
             self._logging = self._watch(methods, self.machine.logging_began, self.machine.logging_ended)
 
     def _exception_raised(self) -> None:
-        """A callback is about to be told of an exception. If it fails at that, Lightning tells no further one."""
+        """Ends the run for our callbacks ahead of another's `on_exception`: if that fails, Lightning calls no other."""
         error = sys.exc_info()[1]
         self.part.strict = False
         if error is not None:
@@ -152,15 +152,15 @@ class Session:
                 tell(error)
 
     def call_last(self, end: Callable[[], None]) -> None:
-        """Calls something when all else in the run is over, unless an exception ends the run before."""
+        """Calls `end` when all else in the run is over, unless an exception ends the run before."""
         self._tap.call_last(end)
 
     def is_installed(self, trainer: Any) -> bool:
-        """Whether the Trainer still calls what this session put in."""
+        """Whether this session's profiler is still the Trainer's."""
         return trainer.profiler is self._tap
 
     def close(self, trainer: Any) -> None:
-        """Puts back what was replaced, unless somebody else has replaced it since."""
+        """Restores what was replaced, unless other code has replaced it since."""
         for watch in (self._logging, self._barriers, *self._loader_starts):
             watch.close()
         self._steps.close()
@@ -170,12 +170,12 @@ class Session:
 
 
 def _has_no_backward(trainer: Any) -> bool:
-    """Whether it is the epoch that StochasticWeightAveraging adds for the statistics of BatchNorm, steps alone."""
+    """Whether this is the epoch that StochasticWeightAveraging adds for BatchNorm, which has steps but no backward."""
     return any(getattr(callback, "swa_end", None) == trainer.current_epoch - 1 for callback in trainer.callbacks)
 
 
 def _fetches_by_itself(module: Any) -> bool:
-    """Whether a step is handed the iterator, so that no turn to the next batch lies between two iterations."""
+    """Whether a step takes `dataloader_iter` and fetches by itself, so that the loop fetches nothing in between."""
     try:
         return any("dataloader_iter" in signature(getattr(module, step)).parameters for step in STEPS)
     except (TypeError, ValueError):  # not every callable tells
@@ -193,17 +193,17 @@ def join(
     outermost: bool = False,
     listens: bool = True,
 ) -> Session:
-    """Has a follower told of a Trainer's phases until it leaves.
+    """Adds a follower to a Trainer's session, which is made if there is none, until it leaves.
 
     Args:
         trainer: The Trainer, at the beginning of a run.
         entry_point: `fit`, `validate`, `test` or `predict`.
-        follower: Whom to tell.
-        on_failure: Told what the follower raised, which is then told of nothing any more.
-        on_exception: Told of the exception that ends the run, if one does, before any other callback is.
+        follower: The follower, notified of iterations and phases.
+        on_failure: Called with what the follower raised; the follower is then removed.
+        on_exception: Called with the exception that ends the run, if one does, before any other callback is.
         strict: Whether failures, the follower's included, are raised.
-        outermost: Whether it is told first of what opens and last of what ends.
-        listens: Whether it is told of phases at all, and not only of an exception.
+        outermost: Whether it is notified first of what opens and last of what ends.
+        listens: Whether it is notified of phases at all, and not only of an exception.
     """
     session = _sessions.get(trainer)
     if session is None:
@@ -218,7 +218,7 @@ def join(
 
 
 def leave(trainer: Any, follower: PhaseFollower) -> None:
-    """Has a follower told of nothing any more; the last one to leave ends the session."""
+    """Removes a follower from the Trainer's session; the last one to leave ends the session."""
     session = _sessions.get(trainer)
     if session is None:
         return
@@ -234,14 +234,14 @@ def leave(trainer: Any, follower: PhaseFollower) -> None:
 
 
 def call_last(trainer: Any, end: Callable[[], None]) -> bool:
-    """Has something called when all else in a run is over, every callback's `teardown` and the loggers' ends included.
+    """Schedules `end` for when all else in a run is over, every callback's `teardown` and the loggers' ends included.
 
     Args:
         trainer: The Trainer, in a `teardown` hook.
-        end: What to call. It is not, where an exception ends the run before.
+        end: The function. It is not called where an exception ends the run before.
 
     Returns:
-        Whether it will be called; False where nobody watches the run.
+        Whether it will be called; False where no session watches the run.
     """
     session = _sessions.get(trainer)
     if session is None or not session.is_installed(trainer):

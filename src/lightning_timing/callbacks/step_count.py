@@ -13,27 +13,27 @@ _COUNTS_MANUALLY: Final = attrgetter("manual_optimization.optim_step_progress.to
 
 
 class StepCount(Protocol):
-    """What counts the steps."""
+    """Counts optimizer steps."""
 
     @property
     def completed(self) -> int:
-        """How many have been taken so far."""
+        """Number of steps taken so far."""
 
 
 class AskTheTrainer:
-    """Knows it wherever the Trainer does, at thirty times the cost."""
+    """Reads `Trainer.global_step`, which works with any loop, at thirty times the cost."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
 
     @property
     def completed(self) -> int:
-        """How many have been taken so far."""
+        """Number of steps taken so far."""
         return int(self._trainer.global_step)
 
 
 def step_count_of(trainer: Any, is_automatic: bool) -> StepCount:
-    """Finds what counts the steps from now on, until optimization becomes automatic or ceases to be.
+    """Finds the object that counts the steps, for as long as optimization stays automatic or stays manual.
 
     Args:
         trainer: The Trainer, in a fit.

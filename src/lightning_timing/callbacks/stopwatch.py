@@ -61,7 +61,7 @@ class _Running(NamedTuple):
     """What lasts as long as one call of the Trainer.
 
     Attributes:
-        session: Tells the recorder of the phases.
+        session: Notifies the recorder of the phases.
         recorder: The run's recorder.
         files: The run's files.
         metrics: Collects what goes to the loggers; None: nothing does.
@@ -160,7 +160,7 @@ class StopwatchCallback(PhaseCallback):
         return self.on_misuse == "raise"
 
     def _empty_hooks(self) -> list[str]:
-        """The hooks of a batch in which it does nothing."""
+        """Returns the batch hooks that do nothing with these settings."""
         empty = super()._empty_hooks()
         if not self.log_to_logger and type(self).on_train_batch_end is StopwatchCallback.on_train_batch_end:
             empty.append("on_train_batch_end")
@@ -247,7 +247,7 @@ class StopwatchCallback(PhaseCallback):
                         print(report)
 
     def _run_in(self, place: RunPlace, trainer: Any) -> _Run:
-        """The run that this call of the Trainer continues, or a new one."""
+        """Returns the run that this call of the Trainer continues, or a new one."""
         folder = place.directory / self._folder_in(trainer)
         run = self._run
         if run is not None and run.trainer() is trainer and run.files.folder == folder:
@@ -325,7 +325,7 @@ def _keep_up(recorder: LateRecorder, part: Part) -> None:
 
 
 def _take_iteration(running: _Running) -> Callable[[MeasuredIteration], None]:
-    """What each iteration is handed to."""
+    """Returns the function that each iteration is handed to."""
     write, metrics = running.files.write_iteration, running.metrics
     if metrics is None:
         return write

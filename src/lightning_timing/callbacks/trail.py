@@ -1,8 +1,8 @@
-"""What a Trainer's loops did, noted with its moment, so that the machine can follow when there is time for it.
+"""Notes the edges of a Trainer's loops with their times, so that the machine can handle them later, many at once.
 
-What runs once or twice a batch, amid a training, costs several times what the same code costs in a loop. So where the
-one who follows does not have to be told at once, the edges of a batch are only noted as they pass, and handled for many
-batches together: between two of them, in the same order, and with the clock showing the moment of each.
+Code that runs once or twice a batch, in the middle of a training, costs several times what it costs in a loop. So where
+the follower need not be notified at once, the edges of a batch are only noted as they pass. They are handled for many
+batches together: between two batches, in the same order, and with a clock that shows the time of each edge.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from lightning_timing.parts import Part
 from lightning_timing.recording import IterationLabel
 
 MAX_WAIT_NS: Final = 1_000_000_000
-"""The longest that the edges of a batch wait, if another batch comes by then."""
+"""The longest that the edges of a batch wait, in nanoseconds, if another batch comes by then."""
 MAX_EDGES: Final = 10_000
-"""More edges than this do not wait for more."""
+"""When this many edges are noted, all of them are handled."""
 
 
 class LateFollower(Protocol):
-    """One who can be told of phases late, with a clock that shows when they were."""
+    """A follower that can be notified of phases late, with a clock that shows when they happened."""
 
     clock: Clock
     bookkeeping_ns: int
 
     def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
-        """From now on either has it told of all so far, the second on another thread if this one is stuck."""
+        """Sets the functions that bring it up to date: on this thread, and on another one if this is stuck."""
 
     def read_moments_by(self, read: Clock) -> None:
-        """Has it read the moments of phases otherwise than before."""
+        """Sets the clock for phase boundaries."""
 
     def patience(self) -> int:
-        """How many iterations it can wait from now on before it is told of them; 0: nor for what begins one."""
+        """Returns how many iterations may end from now on before they are reported; 0: each is reported as it ends."""
 
     def cut(self, end_ns: int, undisturbed: AbstractContextManager[object]) -> bool:
-        """An iteration ended at a moment, so what is measured beside the phases belongs to the next one from now on.
+        """Notes that an iteration has ended: what user code measures from now on belongs to the next one.
 
         Args:
-            end_ns: The moment.
-            undisturbed: Has Ctrl-C wait, for what must not be done by half.
+            end_ns: When it ended, on the clock.
+            undisturbed: A context in which Ctrl-C waits, for what must not be done by half.
 
         Returns:
-            Whether it may be told of that later.
+            Whether the iteration may be reported later.
         """
 
     @property
@@ -58,15 +58,15 @@ class LateFollower(Protocol):
 
 
 class Trail:
-    """The edges that were noted and not handled yet.
+    """Keeps the edges that were noted and not handled yet.
 
     Args:
         part: Takes failures to handle them.
-        guard: Has Ctrl-C wait while one is handled at once.
+        guard: Makes Ctrl-C wait while an edge is handled at once.
 
     Attributes:
-        edges: They, in order. Whoever is at an edge adds it; the list is always the same.
-        follower: Who is told late; None: edges are not to be noted but handled at once.
+        edges: The noted edges, in order. Code at an edge appends to this list, which is always the same object.
+        follower: The follower that is notified late; None: edges are not noted but handled at once.
         clock: Reads the moment of an edge.
     """
 
@@ -91,7 +91,7 @@ class Trail:
         self._seen = 0, 0
 
     def lead(self, follower: LateFollower | None, routines: Routines | None = None) -> None:
-        """Has a follower told late from now on, or nobody.
+        """Sets the follower that is notified late from now on, or None.
 
         Args:
             follower: The follower.
@@ -99,7 +99,7 @@ class Trail:
         """
         self.catch_up()
         self._routines = routines
-        self.edges.clear()  # what was open when nobody was told late any more may have ended since
+        self.edges.clear()  # what was open when the last follower was removed may have ended since
         self._whole, self._begun_at, self._handled = {}, None, 0
         if self.follower is not None:
             self.follower.follow_late(_nothing, bool)
@@ -109,7 +109,7 @@ class Trail:
             follower.follow_late(self.catch_up, self.catch_up_if_stuck)
 
     def turn(self, ends: Callable[[], object], begins: Callable[[], object]) -> None:
-        """The loop goes on to the next batch; between the two is the time to catch up, if it is due.
+        """Notes or handles the turn to the next batch, and catches up in between if that is due.
 
         Args:
             ends: Handles the end of the iteration.
@@ -137,14 +137,14 @@ class Trail:
         self._is_hurried = follower is not None and not follower.is_in_iteration
 
     def note(self, handle: Callable[..., object], label: IterationLabel | None = None) -> None:
-        """Notes an edge that can wait, or has it handled at once.
+        """Notes an edge that can wait, or handles it at once.
 
-        It is where nobody is told late, and in the first batch of an epoch until its iteration is open: that begins
-        between two turns, and what is measured beside the phases has to find it begun.
+        It is handled at once where no follower is notified late, and in the first batch of an epoch until its iteration
+        is open: that iteration begins between two turns, and what user code measures has to find it open.
 
         Args:
-            handle: Handles it.
-            label: What to call that with, if anything.
+            handle: Handles the edge.
+            label: The argument of `handle`, if any.
         """
         if self.follower is None:
             with self._guard:
@@ -156,7 +156,7 @@ class Trail:
             self.catch_up()
 
     def at_once(self, handle: Callable[[], object]) -> Callable[[], None]:
-        """Wraps what handles an edge that cannot wait: it is handled after all that were noted, as of its moment."""
+        """Wraps the handler of an edge that cannot wait: it runs after all noted edges, with its own edge's time."""
 
         def handle_now() -> None:
             if self.follower is None:
@@ -172,7 +172,7 @@ class Trail:
         return handle_now
 
     def catch_up(self) -> None:
-        """Handles what was noted. Only the thread of the loop does."""
+        """Handles all noted edges, but only on the loop's thread."""
         self._iterations_left = 0
         follower = self.follower
         if follower is None or get_ident() != self._thread:
@@ -209,9 +209,9 @@ class Trail:
         """Handles the edges that were not handled yet.
 
         Args:
-            follower: Who is told.
-            whole: Where whole iterations begin in the list, and where they have ended.
-            to: Only those before this place; None: also those that are noted meanwhile.
+            follower: The follower that is notified late.
+            whole: For each whole iteration in the list, the index at which it begins and the one at which it has ended.
+            to: Handle only edges before this index; None: also those that are noted meanwhile.
         """
         edges, moment = self.edges, self._moment
         self._is_catching_up = True
@@ -236,7 +236,7 @@ class Trail:
 
 
 def _nothing() -> None:
-    """Nobody is behind."""
+    """Does nothing: no edges are noted for the follower any more."""
 
 
 def _no_clock() -> int:
