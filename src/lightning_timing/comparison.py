@@ -33,7 +33,7 @@ class Side:
     Attributes:
         median_s: The median, in seconds; of several runs, the geometric mean of their medians.
         count: Times measured, over all runs of the side.
-        runs: Runs that have any.
+        runs: Runs with at least one time.
     """
 
     median_s: float
@@ -55,8 +55,8 @@ class MeasurementChange:
         change: Change of the median; None where it has none (the median before is 0).
         low: Lower end of its 95 % interval; None where there is no interval.
         high: Upper end.
-        verdict: `faster`, `slower` or `no difference shown`; or what there is too little of to tell.
-        reason: Why it cannot be told; None where it can.
+        verdict: `faster`, `slower` or `no difference shown`; or why there is no answer, such as `too few to compare`.
+        reason: Why there is no answer, in words; None where there is one.
     """
 
     stage: str
@@ -73,7 +73,7 @@ class MeasurementChange:
 
     @property
     def is_of_single_runs(self) -> bool:
-        """Whether it knows nothing of how much runs differ."""
+        """Whether each side is one run, so that nothing is known of how much runs differ."""
         return self.before.runs == self.after.runs == 1
 
 
@@ -114,7 +114,7 @@ class Gate:
     """Changes held against a threshold.
 
     Attributes:
-        threshold: The change that is let pass, as a share: 0.05 for 5 %.
+        threshold: The largest change that passes, as a share: 0.05 for 5 %.
         judged: The changes that count.
         crossed: Those whose whole interval lies above the threshold.
     """
@@ -133,7 +133,7 @@ class Comparison:
         after: Where the runs after were read from.
         differences: The conditions in which not all of the runs agree.
         changes: What was measured on both sides, in the order of the loop.
-        absences: What was not.
+        absences: What was not measured on both sides.
         throughputs: Samples a second in each stage of which both sides know them.
         notes: What to bear in mind, in words.
     """
@@ -148,7 +148,7 @@ class Comparison:
 
     @property
     def one_run_a_side(self) -> bool:
-        """Whether nothing is known of how much runs of one side differ."""
+        """Whether each side is one run, so that nothing is known of how much runs differ."""
         return len(self.before) == len(self.after) == 1
 
     @property
@@ -157,7 +157,7 @@ class Comparison:
         return (*self.changes, *self.absences)
 
     def of_stages(self, stages: Collection[str]) -> Comparison:
-        """The part that is about these stages."""
+        """Returns the part that is about these stages."""
         return replace(
             self,
             changes=tuple(change for change in self.changes if change.stage in stages),
@@ -166,7 +166,7 @@ class Comparison:
         )
 
     def of_measurements(self, names: Collection[str]) -> Comparison:
-        """The part that is about these measurements, or all of them where none is named."""
+        """Returns the part that is about these measurements; all of it where none is named."""
         if not names:
             return self
         return replace(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lightning_timing.record_series import FloatArray
 
 OVERRIDES: Final = "overrides."
-"""Begins the names of what was overridden in a Hydra job. One that is missing was not given."""
+"""Prefix of conditions that are overrides of a Hydra job. Where one is missing, the override was not given."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Difference:
 
     Attributes:
         condition: Its name.
-        before: The values of the runs before, each once, in order; None where it was not recorded.
-        after: Those of the runs after.
+        before: The different values of the runs before, in order; None where it was not recorded.
+        after: The different values of the runs after.
     """
 
     condition: str
@@ -37,7 +37,7 @@ class Difference:
 
 
 def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
-    """What the speed of a run may depend on, by name.
+    """Returns what the speed of a run may depend on, by name.
 
     Args:
         lead: The lowest rank's record, which stands for all of them.
@@ -62,11 +62,11 @@ def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
 
 
 def differences(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> tuple[Difference, ...]:
-    """The conditions in which not all runs of both sides agree.
+    """Returns the conditions in which not all runs of both sides agree.
 
     Args:
         before: The conditions of each run.
-        after: Those of the runs they are compared with.
+        after: The conditions of each run that they are compared with.
     """
     names = dict.fromkeys(name for run in (*before, *after) for name in run)
     found = (
@@ -87,7 +87,7 @@ def _batch_size(samples: FloatArray) -> int | None:
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts that hold facts of their own, one level deep, by names joined with a dot."""
+    """Flattens nested facts by one level, and joins their names with a dot."""
     flat: dict[str, Any] = {}
     for name, fact in facts.items():
         if isinstance(fact, Mapping):

@@ -1,6 +1,6 @@
-"""What a run's measurements come to, as frozen dataclasses. They are written to `summary.json` as they are.
+"""The figures of a run, as frozen dataclasses. They are written to `summary.json` as they are.
 
-Apart from `record`, since dataclasses take their time to be made: `import lightning_timing` needs no others.
+They are not in `record`, since making dataclasses takes time, and the figures of a Stopwatch need no others.
 What is not known is None, never 0 or NaN.
 """
 
@@ -16,7 +16,7 @@ class DeviceSummary:
 
     Attributes:
         count: Intervals with a known device time.
-        untimed: Intervals whose device time could not be had (a graph was being captured, the events were dropped).
+        untimed: Intervals without a device time (a graph was being captured, the events were dropped).
         total_s: Sum, in seconds.
         mean_s: Mean per timed interval, in seconds.
         p50_s: Median, in seconds.
@@ -48,7 +48,7 @@ class MeasurementSummary:
         p50_s: Median interval. Percentiles are exact up to 1,024 intervals, and within 0.4 % beyond.
         p95_s: 95th percentile.
         p99_s: 99th percentile.
-        share: The same sum divided by the time of those iterations; None where all lie outside.
+        share: Time inside measured iterations, divided by the time of those iterations; None where all lie outside.
         device: Device time, or None where it was not measured.
     """
 

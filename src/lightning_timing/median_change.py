@@ -59,7 +59,7 @@ CONFIDENCE: Final = 0.95
 MIN_TIMES: Final = 8
 """With fewer times the interval would reach beyond the shortest and the longest even if they were independent."""
 MAX_RATIO: Final = 10.0
-"""An interval with 0 in it whose ends are this far apart says nothing, as where unlike things have one name."""
+"""An interval around 0 with ends this factor apart says nothing, as where different things have one name."""
 
 _CLOCK_STEP_NS: Final = 1.0
 _INDEPENDENT_VARIANCE: Final = 0.25
@@ -76,9 +76,9 @@ class MedianChange:
         change: `after_ns / before_ns - 1`; None where the median before is not above the clock's step.
         low: Lower end of the 95 % interval of `change`; None where there is no interval.
         high: Its upper end.
-        verdict: `faster` or `slower` where the whole interval is on one side of 0, else `no difference shown`; or what
-            there is too little of to tell.
-        reason: Why it cannot be told; None where it can.
+        verdict: `faster` or `slower` where the whole interval is on one side of 0, else `no difference shown`; or why
+            there is no answer, such as `too few to compare`.
+        reason: Why there is no answer, in words; None where there is one.
     """
 
     before_ns: float
@@ -142,7 +142,7 @@ def _median_ns(runs: Sequence[FloatArray], mean: _LogMedian) -> float:
 
 
 def _log_median(times: FloatArray) -> _LogMedian:
-    """The interval of one run's median; of no extent where there are too few times."""
+    """Returns the interval of one run's median; its width is 0 where there are too few times."""
     median = np.median(times)
     if len(times) < MIN_TIMES:
         return _LogMedian(math.log(max(median, _CLOCK_STEP_NS)))
@@ -154,7 +154,7 @@ def _log_median(times: FloatArray) -> _LogMedian:
 
 
 def _reach_in_quantiles(signs: FloatArray) -> float:
-    """How far from 0.5 the quantiles lie that a sign test would not reject, for signs of -0.5, 0 or 0.5."""
+    """Returns how far from 0.5 the quantiles lie that a sign test would not reject, for signs of -0.5, 0 or 0.5."""
     n = len(signs)
     cosines = max(4, round(0.2 * n ** (2 / 3)))
     variance = max(_long_run_variance(signs, cosines), _INDEPENDENT_VARIANCE)

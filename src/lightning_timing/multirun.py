@@ -40,7 +40,7 @@ class Job:
     problem: str | None
 
     def stage(self, name: str | None) -> StageSummary | None:
-        """The figures of a stage, if it measured any iteration in it."""
+        """Returns the figures of a stage, if the job measured any iteration in it."""
         found = self.report.stages.get(name) if self.report is not None and name is not None else None
         iteration = found.measurements.get(ITERATION) if found is not None else None
         return found if iteration is not None and iteration.total_s else None
@@ -125,7 +125,7 @@ def _speed(job: Job, stage: str | None, by_samples: bool) -> float:
 
 
 def _overrides(job: Path) -> tuple[str, ...]:
-    """The job's overrides; none where Hydra left no list of them."""
+    """Returns the job's overrides; none where Hydra left no list of them."""
     import yaml  # comes with hydra-core
 
     path = job / _HYDRA_FOLDER / "overrides.yaml"

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from lightning_timing.record_series import FloatArray, IntArray, StageSeries
 
 TOLERANCE_S: Final = 50e-6
-"""A difference of the medians that is no disagreement, in seconds."""
+"""Medians agree if they differ by this at most, in seconds, or by `TOLERANCE_SHARE`, whichever is larger."""
 TOLERANCE_SHARE: Final = 0.02
-"""Nor is one of this share of the Stopwatch's median."""
+"""The tolerance as a share of the Stopwatch's median."""
 MIN_SAMPLES: Final = 5
-"""Fewer make no median that could agree or disagree."""
+"""Medians of fewer samples are not compared."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """One measurement, by both, over the same samples.
+    """The medians of one measurement by a profile and by the Stopwatch, over the same samples.
 
     Attributes:
         nsys_s: The median by the profile, in seconds.
@@ -41,7 +41,7 @@ class Agreement:
 
     @property
     def difference_s(self) -> float:
-        """By how much the profile's is longer, in seconds."""
+        """By how much the profile's median is longer, in seconds."""
         return self.nsys_s - self.stopwatch_s
 
     @property
@@ -53,10 +53,10 @@ class Agreement:
 def agreements(process: ExportedProcess, rows: Mapping[str, StageSeries]) -> dict[tuple[str, str], Agreement]:
     """Compares, by stage and name, what both have measured in the same iterations, and the first wait for data.
 
-    A profile may hold a part of the run, and the warm-up, of which there are no rows: what both have is found by the
-    batches' indices. A phase counts without the phases inside it, as the Stopwatch has it; several ranges in one
-    iteration are added up, as rows have them. `logging` is not compared: the Stopwatch has it begin with the work
-    before the logger's call, where no range is.
+    A profile may hold only a part of the run, and the warm-up, which has no rows: the iterations that both have are
+    found by their batch indices. A phase counts without the phases inside it, as the Stopwatch has it; several ranges
+    in one iteration are added up, as rows have them. `logging` is not compared: the Stopwatch has it begin with the
+    work before the logger's call, where no range is.
 
     Args:
         process: The ranges.
@@ -87,13 +87,13 @@ def agreements(process: ExportedProcess, rows: Mapping[str, StageSeries]) -> dic
 
 
 def _alignment(iterations: RangeSeries, rows: StageSeries) -> int | None:
-    """Which iteration of the profile the first row is of; below zero where that was before the profile.
+    """Finds the profile's iteration that the first row belongs to; below zero where it was before the profile.
 
     Epochs repeat the indices of batches. Of several places that fit, the right one is where the two clocks stay
     equally far apart from iteration to iteration.
 
     Returns:
-        The number; None where nowhere `MIN_SAMPLES` iterations fit.
+        The iteration's number; None where `MIN_SAMPLES` iterations fit in no place.
     """
     profiled, recorded = np.asarray(iterations.batch_idx), rows.batch_idx
     starts_ns = np.asarray(iterations.start_ns)
@@ -108,7 +108,7 @@ def _alignment(iterations: RangeSeries, rows: StageSeries) -> int | None:
 
 
 def _places_of_equal_ends(profiled: IntArray, recorded: IntArray) -> list[int]:
-    """The places where the first iteration that both would have is of the same batch: few, unlike all places."""
+    """Returns the places where the first common iteration is of the same batch in both: few of all places."""
     if not len(profiled) or not len(recorded):
         return []
     rows_first = np.flatnonzero(profiled == recorded[0])
@@ -122,7 +122,7 @@ def _deviation(values: IntArray) -> float:
 
 
 def _first_waits(series: RangeSeries, iterations: RangeSeries) -> FloatArray:
-    """How long each first batch was waited for: the loop may do so in parts, before the same iteration."""
+    """Adds up the parts of each wait for a first batch: the loop may wait in parts, before the same iteration."""
     is_wait = np.asarray(series.iterations) == OUTSIDE
     own_ns, starts_ns = np.asarray(series.own_ns)[is_wait], np.asarray(series.start_ns)[is_wait]
     _, wait_of_part = np.unique(np.searchsorted(iterations.start_ns, starts_ns), return_inverse=True)
@@ -134,7 +134,7 @@ def _median_s(ns: FloatArray) -> float:
 
 
 def _sums(name: str, series: RangeSeries, shift: int, num_rows: int) -> FloatArray:
-    """What the ranges of a name took in the iteration of each row, in nanoseconds; NaN where there is none."""
+    """Returns what the ranges of a name took in the iteration of each row, in nanoseconds; NaN where there is none."""
     durations = np.asarray(series.own_ns if is_phase_range(name) and name != ITERATION else series.host_ns)
     numbers = np.asarray(series.iterations)
     row_of_range = numbers - shift

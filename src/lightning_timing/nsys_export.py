@@ -1,7 +1,7 @@
 """What an Nsight Systems export says of each phase: host time, and what the GPU did for it.
 
 GPU work belongs to the ranges that enclose the call that launched it, on the thread that made the call. torch runs the
-backward pass on threads of its own: what they launch while a thread has `backward` open is taken for that thread's.
+backward pass on threads of its own: what they launch while a thread has `backward` open is attributed to that thread.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AUTOGRAD_THREADS: Final = "pt_autograd_"
-"""What the names of the threads begin with on which torch runs the backward pass for GPUs."""
+"""Prefix of the names of the threads on which torch runs the backward pass for GPUs."""
 
 MAX_DEPTH: Final = 200
-"""Ranges inside ranges; an export where they nest deeper is not taken for one of a training."""
+"""The deepest nesting of ranges that is read; an export with a deeper one is refused."""
 
 OUTSIDE: Final = -1
-"""Stands for the number of the iteration of a range that is in none."""
+"""The iteration number of a range that is in no iteration."""
 
 NO_BATCH: Final = -1
-"""Stands for the batch index of a range that has none."""
+"""The batch index of a range that has none."""
 
 
 class RangeSeries:
@@ -66,12 +66,12 @@ class RangeSeries:
 
     @property
     def host_total_ns(self) -> int:
-        """How long all lasted, in nanoseconds."""
+        """Total duration of the ranges, in nanoseconds."""
         return sum(self.host_ns)
 
     @property
     def host_median_ns(self) -> float:
-        """How long one lasts, in nanoseconds."""
+        """Median duration of a range, in nanoseconds."""
         return median(self.host_ns)
 
     @property
@@ -95,7 +95,7 @@ class ExportedProcess:
     left_open: int = 0
 
     def series(self, stage: str | None, name: str) -> RangeSeries:
-        """The ranges of a name in a stage, to add one to."""
+        """Returns the ranges of a name in a stage, which are none at first."""
         return self.stages.setdefault(stage, {}).setdefault(name, RangeSeries())
 
     def iteration_count(self, stage: str | None) -> int:
@@ -166,7 +166,7 @@ def _hand_over_backward(work: dict[int, list[DeviceWork]], tables: NsysTables) -
 
 
 class _OpenRange:
-    """A range in the course of reading."""
+    """A range that is open at the point where reading has got to."""
 
     __slots__ = ("inner_ns", "iteration", "row", "work")
 
@@ -251,7 +251,7 @@ class _ThreadReading:
 
 
 def _union(intervals: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The intervals without their overlaps, in order."""
+    """Merges intervals that overlap. Yields the result in order."""
     merged: tuple[int, int] | None = None
     for start, end in sorted(intervals):
         if merged is None or start > merged[1]:

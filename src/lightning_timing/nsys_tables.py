@@ -19,7 +19,7 @@ _RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _GPU_TABLES: Final = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 
 _CATEGORY, _PUSH_POP, _START_END, _DOMAIN_CREATE = 33, 59, 60, 75
-"""Values of `eventType`."""
+"""Values of the column `eventType`."""
 
 _OPTIONAL: Final = ("category", "int64Value", "text", "textId")
 """Columns of the NVTX events that an export may lack."""
@@ -160,13 +160,13 @@ class NsysTables:
         return self._connection.execute(f"SELECT 1 FROM {_NVTX} LIMIT 1").fetchone() is not None
 
     def _named(self, event_type: int, *columns: str) -> Iterator[tuple[Any, ...]]:
-        """What events of a type name: the process, the domain's number, the name, and other columns."""
+        """Yields of each event of a type its process, its domain's number, the name it registers and other columns."""
         rows = self._nvtx(f"eventType = {event_type}", ("globalTid", "domainId", *columns))
         for name, thread, number, *rest in rows:
             yield (process_of(thread), number, name, *rest)
 
     def _nvtx(self, condition: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The NVTX events that meet a condition: their names, then the columns, of which the first is `globalTid`."""
+        """Yields the NVTX events that meet a condition: name, then columns, of which the first must be `globalTid`."""
         present = self._columns[_NVTX]
         self._require(_NVTX, [column for column in ("eventType", *columns) if column not in _OPTIONAL])
         sources = [column if column in present else "NULL" for column in ("textId", *columns)]
@@ -178,7 +178,7 @@ class NsysTables:
             yield (str(name), self._integer(thread), *rest)
 
     def _registered_strings(self) -> dict[object, object]:
-        """The names that events refer to, each read once, for a file may hold a long one that many refer to."""
+        """Returns the names that events refer to, each read only once: many events may refer to one long name."""
         query = f"SELECT id, substr(value, 1, {_MAX_NAME}) FROM StringIds WHERE id IN (SELECT textId FROM {_NVTX})"
         return dict(self._connection.execute(query).fetchall())
 

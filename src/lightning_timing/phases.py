@@ -32,12 +32,12 @@ OPTIMIZER_STEP: Final = "optimizer_step"
 update. Of several optimizers, `optimizer_step/<index>` holds each one's part."""
 LR_SCHEDULER: Final = "lr_scheduler"
 CALLBACKS: Final = "callbacks"
-"""The hooks of everyone else; `callbacks/<name>` holds each one's part."""
+"""The hooks of all other callbacks and of the module; `callbacks/<name>` holds each one's part."""
 LOGGING: Final = "logging"
 CHECKPOINT: Final = "checkpoint"
-"""The rank's own part in saving one; what it waits for the rank that writes is `barrier`."""
+"""The rank's own part in saving a checkpoint; its wait for the rank that writes is `barrier`."""
 BARRIER: Final = "barrier"
-"""The wait for other ranks at a barrier of the Trainer's. Waiting for tensors is part of where it occurs."""
+"""The wait for other ranks at a barrier of the Trainer's. A wait for tensors belongs to the phase that it is in."""
 OTHER: Final = "other"
 """What no phase claimed: the iteration less all the others."""
 BETWEEN_ITERATIONS: Final = "between_iterations"
@@ -62,7 +62,7 @@ PHASES: Final[tuple[str, ...]] = (
 
 
 def is_phase(name: str) -> bool:
-    """Whether the callbacks measure something of this name, or a part of it: then no measurement of the user's may."""
+    """Whether a name is that of a phase, or of a part of one, so that the user's measurements may not have it."""
     return name.partition("/")[0] in (*PHASES, BETWEEN_ITERATIONS) or name in (ITERATION, FIRST_DATA_WAIT)
 
 
@@ -76,13 +76,13 @@ _PLACES: Final = {name: place for place, name in enumerate((ITERATION, *PHASES, 
 
 
 def place_in_loop(name: str) -> int:
-    """Where a measurement comes in the order of the loop; a part, such as `callbacks/X`, where its whole does.
+    """Returns a measurement's place in the order of the loop; a part, such as `callbacks/X`, has that of its whole.
 
-    The user's own come last.
+    The user's measurements come last.
     """
     return _PLACES.get(name.partition("/")[0], len(_PLACES))
 
 
 def callback_phase(name: str) -> str:
-    """The measurement that holds the part of `callbacks` that is spent in the hooks of `name`."""
+    """Returns the name of the part of `callbacks` that is spent in the hooks of `name`."""
     return f"{CALLBACKS}/{name}"

@@ -83,9 +83,9 @@ class Culprit:
     Attributes:
         rank: Its number.
         excess_s: How much longer it works by itself than the median of the others, in seconds an iteration.
-        phases: Where, largest first: the part of each phase in that excess.
+        phases: The largest parts of that excess by phase, largest first, in seconds an iteration.
         waiting_phase: The phase in which the others wait most.
-        wait_s: How much longer theirs is, in seconds an iteration.
+        wait_s: How much longer that phase takes the median of the others, in seconds an iteration.
     """
 
     rank: int
@@ -113,7 +113,7 @@ class RankComparison:
 
 
 def rank_figures(rank: int, series: StageSeries) -> RankFigures:
-    """The little that is kept of a rank, however long its record. The series has at least one iteration."""
+    """Reduces a rank's rows to a few figures, however many they are. The series has at least one iteration."""
     edges = np.linspace(0, len(series), min(_QUARTERS, len(series)) + 1).astype(np.int64)
     saves = ~np.isnan(series.ns[CHECKPOINT]) if CHECKPOINT in series.ns else np.zeros(len(series), bool)
     mean_s: dict[str, float] = {}

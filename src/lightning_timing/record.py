@@ -24,7 +24,7 @@ NOT_ENDED: Final = "killed, or still running"
 class SegmentHeader:
     """The first line of a segment of `rank<N>.jsonl`: one call of `fit`, `validate`, `test` or `predict` on one rank.
 
-    It is written again when the Trainer has its loaders, which it has not at first; the last one of a segment holds.
+    It is written again once the Trainer has its loaders; the last header of a segment is the valid one.
 
     Attributes:
         kind: `header`: tells the kinds of line apart.
@@ -139,7 +139,7 @@ class TimingOverhead:
 
     Attributes:
         seconds: Its time, in seconds.
-        share: That time as a share of the measured iterations' time with the bookkeeping between them.
+        share: That time divided by the time of the measured iterations and of the bookkeeping between them.
     """
 
     seconds: float

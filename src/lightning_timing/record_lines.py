@@ -142,7 +142,7 @@ def check_version(data: bytes) -> None:
 
 
 def check_numbers(found: object) -> None:
-    """Checks that every whole number in a line or a summary has 64 bits at most, as what reads them calculates.
+    """Checks that every whole number in a line or a summary has at most 64 bits, with which the readers calculate.
 
     Raises:
         msgspec.ValidationError: One has more.

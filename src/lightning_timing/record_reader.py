@@ -27,7 +27,7 @@ _RANKS_NAMED: Final = 8
 
 
 def timing_folder(path: Path) -> Path:
-    """The folder that holds the record of the run in `path`, which may be a file of it too.
+    """Finds the folder that holds the record of the run in `path`, which may also be a file of the record.
 
     Raises:
         BadInputError: There is no record there.
@@ -48,7 +48,7 @@ def has_record(path: Path) -> bool:
 
 
 def run_folder(path: Path) -> Path:
-    """The folder that is meant by `path`: of a file of a record, the one that it lies in."""
+    """Returns `path`, or the folder that it lies in if it is a file of a record."""
     is_of_record = path.name == SUMMARY_NAME or _RANK_FILE.fullmatch(path.name)
     return path.parent if is_of_record and path.is_file() else path
 
@@ -58,7 +58,7 @@ def _has_record(folder: Path) -> bool:
 
 
 def rank_files(folder: Path) -> dict[int, Path]:
-    """The rank files in `folder` by rank, in order. None where it is not a folder that can be listed."""
+    """Returns the rank files in `folder` by rank, in order; empty where it cannot be listed."""
     try:
         found = {int(match[1]): path for path in folder.iterdir() if (match := _RANK_FILE.fullmatch(path.name))}
     except OSError:
@@ -96,7 +96,7 @@ def iter_ranks(folder: Path, problems: ProblemLog) -> Iterator[RankRecord]:
         problems: Gets what was odd, complete once the last rank was read.
 
     Raises:
-        BadInputError: A file is not what it says it is.
+        BadInputError: A file is not a valid record.
     """
     lead: RankRecord | None = None
     seen: set[int] = set()
@@ -139,7 +139,7 @@ def summary_of_rows(folder: Path, lead: RankRecord | None) -> RunSummary | None:
 
     Args:
         folder: The folder that holds it.
-        lead: The lowest rank's rows; None: there are none, so that any summary is right.
+        lead: The lowest rank's rows; None: there are none, and any summary is valid.
 
     Raises:
         BadInputError: It is not a summary, or one of another version of the schema.

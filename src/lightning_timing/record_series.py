@@ -53,7 +53,7 @@ class StageSeries:
 
 
 class Columns(Mapping[str, FloatArray]):
-    """A table whose columns are built when they are asked for, as most rows lack few columns and some lack most.
+    """A table whose columns are built on access: most rows lack few columns, and some lack most.
 
     Rows with the same names in the same order share a layout; the cells lie row after row in one flat array.
     """
@@ -157,7 +157,7 @@ class SeriesBuilder:
         self._outside[row.name].append(row.ns)
 
     def build(self) -> StageSeries:
-        """The series; the builder is not to be used any more, as the arrays share its memory."""
+        """Returns the series. The builder must not be used afterwards: the arrays share its memory."""
         epoch, batch_idx, global_step, start_ns = np.asarray(self._places).reshape(-1, 4).T
         return StageSeries(
             epoch=epoch,

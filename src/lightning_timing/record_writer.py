@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 FLUSH_INTERVAL_S: Final = 2.0
 """The longest that a row waits in memory for the next write."""
 FLUSH_LINES: Final = 500
-"""As many waiting rows are written at once."""
+"""When this many rows wait, they are written at once."""
 MAX_PENDING_BYTES: Final = 64 * 2**20
-"""More waiting than this means that the storage hangs: the record is given up, not the training's memory."""
+"""If more than this waits, the storage hangs: the record is given up, to spare the training's memory."""
 CLOSE_TIMEOUT_S: Final = 10.0
 """The longest that the end of a run waits for the storage."""
 
@@ -34,7 +34,7 @@ CLOSE_TIMEOUT_S: Final = 10.0
 class RecordWriter:
     """Appends one segment to a rank's file.
 
-    Nothing here raises: what goes wrong is told once, and from then on nothing more is written. What was written
+    No method raises: the first failure is reported once, and nothing is written from then on. What was written
     before stays, in whole lines. In a forked child (a DataLoader worker) every method does nothing.
 
     Args:
@@ -171,7 +171,7 @@ class RecordWriter:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Writes in one call, which no other process can get between, and in more only where the system stops short."""
+    """Writes in one call, so that no other process writes in between; in several only if the system stops short."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

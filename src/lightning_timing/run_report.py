@@ -71,7 +71,7 @@ def read_report(path: Path) -> RunReport:
         path: The run's folder, or the `timing` folder in it.
 
     Raises:
-        BadInputError: There is no record, or a file in it is not what it says it is.
+        BadInputError: There is no record, or a file in it is not valid.
     """
     folder = timing_folder(path)
     problems = ProblemLog()
@@ -146,7 +146,7 @@ def _from_rows(
 
 
 def _warmup_of(stage: str, header: SegmentHeader) -> int:
-    """How many iterations of a stage were left out, by the settings, in which anything may be written."""
+    """Returns how many iterations of a stage were left out, by the header's settings, which may hold anything."""
     warmup = header.settings.get("num_warmup_iters")
     if not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0:
         return 0

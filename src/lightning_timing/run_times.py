@@ -58,7 +58,7 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class RunTimes:
-    """A run as a comparison sees it.
+    """The times of a run and their conditions, for a comparison.
 
     Attributes:
         path: Where it was read from.
@@ -82,7 +82,7 @@ def read_times(path: Path) -> RunTimes:
         path: The run's folder, or the `timing` folder in it.
 
     Raises:
-        BadInputError: There is no record with rows, or a file in it is not what it says it is.
+        BadInputError: There is no record with rows, or a file in it is not valid.
     """
     folder = timing_folder(path)
     problems = ProblemLog()
@@ -139,7 +139,7 @@ class _MeanOverRanks:
         self._seconds += float(series.ns[ITERATION].sum()) / NS_IN_S
 
     def build(self, summary: StageSummary | None) -> StageTimes:
-        """The means; which measurement encloses which is best known by a summary."""
+        """Returns the means over the ranks. A summary, if there is one, tells which measurement encloses which."""
         outside = {measured: column for measured, column in self._outside.items() if measured not in self._columns}
         ns = {measured: column.mean() for measured, column in {**self._columns, **outside}.items()}
         measurements = summary.measurements if summary else {}

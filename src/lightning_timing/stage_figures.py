@@ -18,9 +18,9 @@ _NOTHING: Final = np.empty(0)
 
 
 def stage_figures(series: StageSeries, warmup_iterations: int) -> StageSummary:
-    """The figures of a stage by its rows.
+    """Makes the figures of a stage from its rows.
 
-    A row has the sum of a measurement's intervals, so here what it took in one iteration counts as one interval.
+    A row has only the sum of a measurement's intervals, so here its time in one iteration counts as one interval.
 
     Args:
         series: The rows.
@@ -53,7 +53,7 @@ def _known(column: FloatArray) -> FloatArray:
 
 
 def parent_of(name: str, series: StageSeries) -> str | None:
-    """The enclosing measurement, as far as rows tell; the iteration where they do not."""
+    """Returns the enclosing measurement, as far as rows tell; the iteration where they do not."""
     prefix = _BETWEEN if name.startswith(_BETWEEN) else ""
     whole = whole_of(name.removeprefix(prefix))
     if whole is not None:
@@ -70,11 +70,11 @@ def _figures(
     whole: tuple[int, float],
     device: DeviceSummary | None,
 ) -> MeasurementSummary:
-    """The figures of one measurement.
+    """Makes the figures of one measurement.
 
     Args:
         inside_ns: Its intervals in iterations.
-        outside_ns: Those outside of them; there is one of either at least.
+        outside_ns: Its intervals outside of iterations. There is at least one interval of either kind.
         parent: The enclosing measurement.
         whole: The iterations and their time, in nanoseconds.
         device: Its device time.

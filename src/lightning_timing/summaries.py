@@ -1,7 +1,7 @@
 """Sums up what was recorded.
 
-Apart from what records it, since the dataclasses of the figures take their time to be made, inspecting modules among
-it: whoever imports the package waits for none of that, and whoever asks for figures does.
+This module is apart from the recorder because making the dataclasses of the figures takes time, the import of `inspect`
+included. It is imported only when figures are asked for, so that importing the package stays quick.
 """
 
 from __future__ import annotations

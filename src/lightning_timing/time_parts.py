@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lightning_timing.figures import MeasurementSummary, StageSummary
 
 _OUTSIDE: Final = {FIRST_DATA_WAIT: FIRST_DATA_WAIT} | {f"{BETWEEN_ITERATIONS}/{phase}": phase for phase in PHASES}
-"""What lies outside of the iterations and in nothing else that does, with what it is."""
+"""Top-level measurements outside of the iterations, with the names they are shown by."""
 
 
 class TimePart(NamedTuple):
@@ -20,7 +20,7 @@ class TimePart(NamedTuple):
 
     Attributes:
         stage: Its stage.
-        what: `iteration`, or `first_data_wait` or a phase, of which only what lies outside of iterations is meant.
+        what: `iteration`; for time outside of iterations, `first_data_wait` or the name of a phase.
         times: How often it was measured.
         total_s: How long it took in all, in seconds.
     """
@@ -32,7 +32,7 @@ class TimePart(NamedTuple):
 
 
 def time_parts(stages: Mapping[str, StageSummary]) -> list[TimePart]:
-    """The parts of what was measured, stage by stage. Iterations of warm-up are in none; the callbacks measure all.
+    """Returns the parts of the measured time, stage by stage: of what the callbacks measured, warm-up left out.
 
     Args:
         stages: The figures of each stage.

@@ -106,7 +106,7 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
     CHECKPOINT: _Heavy(0.1, CHECKPOINT_HEAVY, "save less often, without optimizer states, or asynchronously"),
     CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY, "run it less often, or make it cheaper"),
 }
-"""The share from which on a phase stands out, what that is called, and what to try."""
+"""By phase: the share from which on it stands out, the name of that verdict, and what to try."""
 
 HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
     FIRST_DATA_WAIT: _Heavy(
@@ -148,7 +148,7 @@ def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None)
 
 
 def why_no_verdict(stages: Mapping[str, StageSummary]) -> str | None:
-    """Why there is too little to judge by, in words; None where there is enough, or no iteration is measured at all."""
+    """Says why there is too little to judge by; None where there is enough, or no iteration is measured at all."""
     iterations = [
         stage.iterations for name, stage in stages.items() if name != SANITY_CHECK and ITERATION in stage.measurements
     ]
@@ -171,7 +171,7 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
 
 
 def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
-    """By what lies between the iterations; what occurs once, such as the first epoch's wait, is not held against it."""
+    """Judges by what lies between iterations. What occurs only once, such as the first epoch's wait, is left out."""
     parts = time_parts(stages)
     whole_s = sum(part.total_s for part in parts)
     times_s = {
@@ -200,7 +200,7 @@ def _costliest_callback(stages: Iterable[StageSummary], prefix: str) -> str | No
 
 
 def _heaviest_s(measurements: Mapping[str, MeasurementSummary]) -> float:
-    """How long the phase took that makes the iterations heavy, in seconds; 0 where none does."""
+    """Returns the time of the longest phase that reaches its threshold, in seconds; 0 where none does."""
     return max((measurements[phase].total_s or 0.0 for phase in _heavy_phases(measurements)), default=0.0)
 
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the comparison; returns 1 where the threshold was crossed, else 0.
 
     Raises:
-        BadInputError: The runs are not two or two sets, a record is not what it says it is, or what was asked for was
+        BadInputError: The runs are not two or two sets, a record is not valid, or what was asked for was
             not measured.
     """
     before, after = _sides(args)
@@ -124,7 +124,7 @@ def _where(stage: str | None) -> str:
 
 
 def _names_meant(given: str, comparison: Comparison, stage: str | None) -> list[str]:
-    """The measurement of this name; else those that reports show so in their tree, such as `net` or `forward/net`."""
+    """Returns the measurement of this name; else those that the report's tree shows by it, such as `forward/net`."""
     parents = {change.measurement: change.parent for change in comparison.changes}
     names = list(dict.fromkeys(item.measurement for item in comparison.items if item.measurement is not None))
     meant = [given] if given in names else [name for name in names if f"/{_path(name, parents)}".endswith(f"/{given}")]
@@ -136,7 +136,7 @@ def _names_meant(given: str, comparison: Comparison, stage: str | None) -> list[
 
 
 def _path(name: str, parents: Mapping[str, str | None]) -> str:
-    """A measurement's name behind those that enclose it, where they are not part of it already."""
+    """Returns a measurement's name with those that enclose it in front, unless they are part of it already."""
     path, parent = name, parents.get(name)
     above = {name}
     while parent is not None and parent not in above:  # files from elsewhere may have them in a circle

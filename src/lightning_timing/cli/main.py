@@ -90,7 +90,7 @@ class _ShowVersion(argparse.Action):
 
 
 def _flush_or_abandon_stdout() -> None:
-    """Writes what was printed before an error, if that was not what could not be written."""
+    """Flushes what was printed before an error. Gives stdout up if it cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -98,5 +98,5 @@ def _flush_or_abandon_stdout() -> None:
 
 
 def _abandon_stdout() -> None:
-    """Points stdout at nothing, so that the interpreter's own flush at exit finds nothing to complain of."""
+    """Points stdout at the null device, so that the interpreter's own flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

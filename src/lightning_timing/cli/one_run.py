@@ -16,7 +16,7 @@ _RUNS_NAMED: Final = 3
 
 
 def one_run(path: Path) -> Path:
-    """The run in `path`, or the only one below it, as a logger has its runs in folders of their own.
+    """Returns `path` if it is a run, or the only run below it: loggers put each run in a folder of its own.
 
     Raises:
         BadInputError: There is no record there, or those of several runs.

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the report, or writes it as a page.
 
     Raises:
-        BadInputError: There is no record, it is not what it says it is, or the page cannot be written.
+        BadInputError: There is no record, it is not valid, or the page cannot be written.
     """
     jobs = [] if has_record(args.run) else find_jobs(args.run)
     if len(jobs) > 1 or (jobs and not has_record(jobs[0])):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lightning_timing.reporting.series_view import Course, Spread
 
 _MARK_COLOR: Final = "#7f8a9b"
-"""Seen on a light page and on a dark one."""
+"""Visible on light and on dark pages."""
 _FAINT: Final = "rgba(128, 136, 150, 0.3)"
 _CLEAR: Final = "rgba(0, 0, 0, 0)"
 _FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

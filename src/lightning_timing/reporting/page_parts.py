@@ -16,7 +16,7 @@ NUMBER: Final = "number"
 TEXT: Final = "text"
 MINOR_NUMBER: Final = "number minor"
 MINOR_TEXT: Final = "text minor"
-"""Of a narrow page the minor ones are left out."""
+"""Kinds of columns. The minor ones are left out on a narrow page."""
 
 _INDENT_PX: Final = 20
 _LONGEST_VALUE: Final = 300
@@ -43,7 +43,7 @@ def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> 
 
 
 def values_table(values: Mapping[str, str]) -> Markup:
-    """Names and what they stand for, without a head."""
+    """A table of names and values, without a head."""
     rows = (
         tag("tr", tag("td", name_of(name)), tag("td", tag("bdi", printable(value, _LONGEST_VALUE))))
         for name, value in values.items()

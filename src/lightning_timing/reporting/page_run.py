@@ -108,7 +108,7 @@ def run_cards(report: RunReport) -> Markup:
 
 
 def cpu_card(usage: CpuUsage) -> Markup:
-    """CPU usage."""
+    """The CPU usage during a measurement."""
     cores = UNKNOWN if usage.process_tree_percent is None else f"{usage.process_tree_percent / 100:.2f}"
     machine_share = None if usage.machine_percent is None else usage.machine_percent / 100
     shares = {"of the cores that it may use": usage.share_of_allowed, "of the machine, by everyone": machine_share}

@@ -8,7 +8,7 @@ from lightning_timing.phases import OTHER
 from lightning_timing.range_attributes import PHASE_COLORS, USER_COLOR
 
 OTHER_COLOR: Final = "#c9ced6"
-"""Pale, as nothing claims that time; it has no range."""
+"""The colour of `other`: pale, as no phase claims that time. It has no NVTX range."""
 
 
 def phase_color(name: str) -> str:

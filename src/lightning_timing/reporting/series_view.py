@@ -99,7 +99,7 @@ def phases_and_longest(nodes: Iterable[TreeNode[MeasurementSummary]], most: int)
 
 
 def spread_names(series: StageSeries, measurements: Mapping[str, MeasurementSummary]) -> list[str]:
-    """What has its distribution shown, in the order of the tree."""
+    """Returns the measurements whose distribution is shown, in the order of the tree."""
     found = (node for node in tree(measurements) if node.name in series.ns)
     return [node.name for node in phases_and_longest(found, MAX_OTHERS)]
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 NUM_SHOWN: Final = 10
 UNUSUAL_SHARE: Final = 0.2
-"""A phase is unusual if it makes up this much of what the iteration took beyond the median one."""
+"""A phase is unusual if it makes up this share of the iteration's time beyond the median."""
 NOTABLE_EXCESS: Final = 0.1
-"""An iteration that is beyond the median by less than this share of it has nothing unusual."""
+"""An iteration has no unusual phase unless it is longer than the median by more than this share of it."""
 
 
 @dataclass(frozen=True)

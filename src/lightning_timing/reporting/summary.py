@@ -26,7 +26,7 @@ UNMEASURED: Final = "not measured (no interval after warm-up)"
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 
 _SMALLEST_SHARE: Final = 0.005
-"""What takes less of the measured time is not named."""
+"""Parts that take a smaller share of the measured time are not named."""
 
 _PLACES: Final = {str(stage): place for place, stage in enumerate(STAGES)}
 
@@ -99,7 +99,7 @@ def shown_stages(stages: Mapping[str, StageSummary]) -> Mapping[str, StageSummar
 
 
 def _first_lines(stages: Mapping[str, StageSummary], verdict: Verdict | None) -> Iterator[str]:
-    """What to read if nothing else: the verdict, what to do next, and where the time went."""
+    """Yields the most important lines: the verdict, what to do next, and where the time went."""
     if verdict is not None:
         yield f"verdict: {verdict.name}: {verdict.evidence}"
         yield f"next: {verdict.advice}"
@@ -128,9 +128,9 @@ def where_time_went(stages: Mapping[str, StageSummary]) -> str | None:
 
 
 def stage_tables(stage: StageSummary) -> list[Table]:
-    """What was measured in a stage, as a tree, in one table what lies outside of its iterations, which has no share.
+    """Returns the measurements of a stage as trees: a table of its iterations, and one of what lies outside of them.
 
-    With device columns where a device time is known.
+    What lies outside has no share. There are device columns where a device time is known.
     """
     nodes = [node for node in tree(stage.measurements) if node.measurement.count]
     with_device = any(node.measurement.device is not None for node in nodes)

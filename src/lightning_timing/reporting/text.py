@@ -19,7 +19,7 @@ _GAP: Final = "  "
 _WIDER: Final = "a wider terminal"
 
 WIDER_OR_OPTIONS: Final = f"{_WIDER}, --markdown or --json"
-"""What shows the columns that were left out, of a command that has these options."""
+"""Says how to see the columns that were left out, for a command that has these options."""
 
 
 def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = False, all_columns: str = _WIDER) -> str:
@@ -29,7 +29,7 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
         blocks: The report.
         width: Characters a line; None for the terminal's width, or 120 where there is none.
         color: For a terminal: colours and line-drawing characters. Else plain text.
-        all_columns: What shows all columns, to be named below a table that had to leave some out.
+        all_columns: Says how to see all columns; shown below a table that leaves some out.
 
     Raises:
         ImportError: rich is not installed.
@@ -61,7 +61,7 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
 
 
 def _fitting_columns(table: Table, width: int) -> list[int]:
-    """The columns that fit side by side: the least important ones give way, never the first two."""
+    """Returns the columns that fit side by side: the least important are left out, but the first and one more stay."""
     from rich.cells import cell_len
 
     widths = [

@@ -145,7 +145,7 @@ class Lanes:
         self._lanes = [Lane() for _ in range(MAX_LANES)]
 
     def take(self, slot: Slot, origin: int = 0, within: str | None = None) -> int | None:
-        """Adds a slot to the first track that it fits on, for one that lies beside a further one.
+        """Adds a slot to the first track that it fits on. One with `is_beside` never goes on the first track of all.
 
         Args:
             slot: The slot; each call's starts at or after the last one's, or needs a further track.

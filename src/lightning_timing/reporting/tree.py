@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _INDENT: Final = "  "
 MAX_DEPTH_SHOWN: Final = 12
-"""What lies deeper is indented no further."""
+"""Measurements that lie deeper are indented no further."""
 
 
 class _HasParent(Protocol):
@@ -27,7 +27,7 @@ _Figures = TypeVar("_Figures", bound=_HasParent)
 
 @dataclass(frozen=True)
 class TreeNode(Generic[_Figures]):
-    """A measurement in its place.
+    """A measurement with its place in the tree.
 
     Attributes:
         name: Its name.
@@ -43,14 +43,14 @@ class TreeNode(Generic[_Figures]):
 
     @property
     def indented(self) -> str:
-        """Its label, printable, as far to the right as it is deep."""
+        """The label, made printable and indented by the depth."""
         return _INDENT * min(self.depth, MAX_DEPTH_SHOWN) + printable(self.label)
 
 
 def tree(measurements: Mapping[str, _Figures]) -> list[TreeNode[_Figures]]:
     """The measurements in the order of the loop, each followed by its children; the user's own in the order given.
 
-    Parents that are missing, or that go round in a circle in a file from elsewhere, do not lose a measurement.
+    No measurement is lost where parents are missing, or enclose each other in a file from elsewhere.
     """
     children: dict[str | None, list[str]] = {}
     for name, measurement in measurements.items():
