@@ -31,6 +31,7 @@ from lightning_timing import (
     span,
 )
 from lightning_timing.callbacks.run_files import RunFiles
+from lightning_timing.overhead import HotPath
 from lightning_timing.run_report import read_report
 
 MS = 1_000_000
@@ -321,19 +322,30 @@ def test_a_profiler_set_by_somebody_else_in_mid_epoch_is_said_once_and_ends_noth
 # ---- the overhead ----
 
 
-def test_the_summary_says_what_the_timing_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_and_the_report_say_what_the_timing_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What runs inside the iterations by how often it did; the first iteration has no wait for its batch."""
+
+    def in_a_span(self: Any, batch: Any, *_: Any) -> Any:
+        with span("mine"):
+            return self.layer(batch[0]).sum()
+
     pl, clock = lightning(), FakeClock()
     monkeypatch.setattr(RunFiles, "write_iteration", lambda self, iteration: clock.advance(MS))
+    hot_path = HotPath(phase_ns=1000, user_ns=100, iteration_ns=10)
+    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: hot_path)
 
     costly = callback(pl, "Costly", on_train_batch_start=spends(clock, 9 * MS))
     callbacks = [StopwatchCallback(num_warmup_iters=0, clock=clock), costly]
-    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(11), callbacks=callbacks)
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=in_a_span), tiny_loader(11), callbacks=callbacks)
 
     overhead = summary(tmp_path)["timing_overhead"]
-    between_iterations_s = 11 * 0.001
-    a_microsecond_or_so_a_phase_s = 11 * 20 * 20e-6
-    assert between_iterations_s < overhead["seconds"] < between_iterations_s + a_microsecond_or_so_a_phase_s
+    phases = 6 * 11 + 10
+    inside_s = (phases * hot_path.phase_ns + 11 * hot_path.user_ns + 11 * hot_path.iteration_ns) * 1e-9
+    assert overhead["seconds"] == pytest.approx(11 * 0.001 + inside_s)
     assert overhead["share"] == pytest.approx(overhead["seconds"] / (11 * 0.009 + 11 * 0.001), rel=1e-6)
+    assert "timing itself: 11.1 ms, 10.1 % of the time of the iterations" in capsys.readouterr().out
 
 
 def test_intervals_of_user_measurements_are_kept_in_their_places(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_it_may_be_told_late_unless_the_device_is_asked_at_each_boundary(clock: 
         lambda recorder: recorder.work_off(),
         lambda recorder: recorder.figures(),
         lambda recorder: recorder.measured_ns,
-        lambda recorder: recorder.intervals_measured,
+        lambda recorder: recorder.counts_inside,
         lambda recorder: recorder.user.add("the user's"),
     ],
 )
@@ -212,7 +212,7 @@ def test_what_it_measured_includes_the_iterations_that_wait(pass_one: Callable[.
         pass_one(recorder, clock)
     assert recorder.measured_ns == 3 * NS
     pass_one(recorder, clock)
-    assert recorder.intervals_measured == 4 * len(("iteration", "other", "forward"))
+    assert recorder.counts_inside == (4, 0, 4)  # of `forward`
     pass_one(recorder, clock)
     assert recorder.figures().stages["train"].iterations == 5
 

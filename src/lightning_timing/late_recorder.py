@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from lightning_timing.alike_iterations import AlikeIterations, Moments, Slot
 from lightning_timing.clocks import Clock
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import NOTHING, IterationLabel
+from lightning_timing.recording import NOTHING, IterationLabel, RecorderSettings
 
 
 class LateRecorder(Recorder):
@@ -83,6 +83,11 @@ class LateRecorder(Recorder):
         stage = self.stage
         is_warm = bool(stage.iterations) and stage.warmup_left <= 0
         return is_warm and not self.cpu.is_due(stage.stage)
+
+    def trial(self) -> LateRecorder:
+        """Returns a recorder that does the same at each edge, but never waits for the device: to be timed itself."""
+        timer = None if self._deferred is None else type(self._deferred.timer)(self._deferred.timer.device)
+        return LateRecorder(RecorderSettings(num_warmup_iters=0), phases_are_taken=True, device_timer=timer)
 
     def take_alike(
         self, slots: tuple[Slot, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]

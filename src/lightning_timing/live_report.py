@@ -9,9 +9,10 @@ from lightning_timing.parts import warn_once
 
 if TYPE_CHECKING:
     from lightning_timing.figures import Figures
+    from lightning_timing.record import TimingOverhead
 
 
-def live_report(figures: Figures) -> str:
+def live_report(figures: Figures, overhead: TimingOverhead | None = None) -> str:
     """Renders figures for this process's terminal, or as plain text where its output is no terminal.
 
     Where rich is not installed it warns once and returns an empty text: the figures are in `summary.json` all the same.
@@ -23,7 +24,7 @@ def live_report(figures: Figures) -> str:
 
         verdict = judge(figures.stages, figures.cpu_usage)
         rank = rank_of(figures.rank, figures.world_size)
-        blocks = summary_blocks(figures.stages, figures.one_time, figures.cpu_usage, verdict, rank=rank)
+        blocks = summary_blocks(figures.stages, figures.one_time, figures.cpu_usage, verdict, overhead, rank)
         return render(blocks, color=getattr(sys.stdout, "isatty", bool)())
     except ImportError as error:
         warn_once(f"the report cannot be printed: {error} (pip install rich)", stacklevel=2)

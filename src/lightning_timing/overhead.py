@@ -1,25 +1,43 @@
-"""What the timing itself costs, from its own bookkeeping and a calibration of its hot path on this machine."""
+"""What the timing itself costs: by the recorder's own books, and by trying its hot path out."""
 
 from __future__ import annotations
 
-import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from lightning_timing.clocks import NS_IN_S
+from lightning_timing.clocks import NS_IN_S, Clock
 from lightning_timing.record import TimingOverhead
 from lightning_timing.recorder import Recorder
 
-_CALIBRATION_PAIRS: Final = 100
-_CALIBRATION_ROUNDS: Final = 5
+_ROUNDS: Final = 9
+_EVICTING: Final = bytes(2 << 20)
+"""As much as the caches hold that belong to one core, on most machines."""
 
 
-def overhead_of(recorder: Recorder) -> TimingOverhead | None:
-    """Returns the cost of a recorder's work so far.
+class HotPath(NamedTuple):
+    """What the code costs that runs inside the iterations, in nanoseconds.
 
-    The time for closing an iteration, writing its row and printing is known: it lies between two readings of the clock.
-    The boundaries inside iterations are counted, and each pair is taken to cost what a pair costs when it is tried out
-    now, device events included; that takes a few milliseconds. Where the device is synchronized at each edge, the
-    host's wait for it is not included.
+    Attributes:
+        phase_ns: Both ends of a phase.
+        user_ns: Both ends of a measurement of the user's.
+        iteration_ns: What runs once an iteration, beyond the recorder's bookkeeping.
+    """
+
+    phase_ns: int
+    user_ns: int
+    iteration_ns: int
+
+
+def overhead_of(recorder: Recorder, try_out: Callable[[], HotPath]) -> TimingOverhead | None:
+    """Adds up the cost of a recorder's work so far.
+
+    Closing iterations, their rows and the printed report lie between two readings of the clock, and are known. What
+    runs inside the iterations is counted, at what it costs when it is tried out, device events included. What the host
+    waits where it synchronizes the device at each edge is not in it.
+
+    Args:
+        recorder: The recorder, at the end of a run.
+        try_out: Tries the hot path out. Takes some milliseconds.
 
     Returns:
         The cost, or None where nothing was measured.
@@ -27,19 +45,31 @@ def overhead_of(recorder: Recorder) -> TimingOverhead | None:
     measured_ns = recorder.measured_ns
     if not measured_ns:
         return None
-    spent_ns = recorder.bookkeeping_ns + recorder.intervals_measured * _pair_ns(recorder.trial())
+    hot = try_out()
+    phases, users, iterations = recorder.counts_inside
+    inside_ns = phases * hot.phase_ns + users * hot.user_ns + iterations * hot.iteration_ns
+    spent_ns = recorder.bookkeeping_ns + inside_ns
     return TimingOverhead(seconds=spent_ns / NS_IN_S, share=spent_ns / (measured_ns + recorder.bookkeeping_ns))
 
 
-def _pair_ns(trial: Recorder) -> float:
-    """Measures what entering and leaving a phase costs, in nanoseconds, by the fastest and least disturbed round."""
-    fastest = float("inf")
-    for _ in range(_CALIBRATION_ROUNDS):
-        trial.begin_iteration()
-        begin = time.perf_counter_ns()
-        for _ in range(_CALIBRATION_PAIRS):
-            trial.enter("forward")
-            trial.leave()
-        fastest = min(fastest, (time.perf_counter_ns() - begin) / _CALIBRATION_PAIRS)
-        trial.drop_iteration()
-    return fastest
+def cold_ns(tried: Callable[[], object], clock: Clock) -> int:
+    """What a call costs amid a training, whose own work has replaced in the caches what the call needs.
+
+    Three to five times what it costs in a loop. The median of some calls, less what reading the clock takes, in
+    nanoseconds.
+    """
+    return max(0, _median_ns(tried, clock) - _median_ns(_nothing, clock))
+
+
+def _median_ns(tried: Callable[[], object], clock: Clock) -> int:
+    took = []
+    for _ in range(_ROUNDS):
+        bytearray(_EVICTING)
+        begin = clock()
+        tried()
+        took.append(clock() - begin)
+    return sorted(took)[_ROUNDS // 2]
+
+
+def _nothing() -> None:
+    """Does nothing: what is left is the call and the clock."""

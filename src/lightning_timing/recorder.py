@@ -366,11 +366,6 @@ class Recorder:
 
     # ---- results ----
 
-    def trial(self) -> Recorder:
-        """Returns a recorder for calibration, which does the same at each edge, but never waits for the device."""
-        timer = None if self._deferred is None else type(self._deferred.timer)(self._deferred.timer.device)
-        return Recorder(RecorderSettings(num_warmup_iters=0), phases_are_taken=True, device_timer=timer)
-
     def work_off(self) -> None:
         """Adds all iterations counted so far to the figures, and hands them on."""
         self.catch_up()
@@ -397,11 +392,13 @@ class Recorder:
         return sum(stage.iterations_ns for stage in self._stages.values())
 
     @property
-    def intervals_measured(self) -> int:
-        """Number of intervals measured inside iterations."""
+    def counts_inside(self) -> tuple[int, int, int]:
+        """How many phases were measured inside the iterations, how many of the user's intervals, and the iterations."""
         self.work_off()
         stages = self._stages.values()
-        return sum(m.inside_count for stage in stages for m in stage.all_measurements())
+        phases = sum(stage.phases_passed for stage in stages)
+        users = sum(measurement.inside_count for stage in stages for measurement in stage.measurements.values())
+        return phases, users, sum(stage.iterations for stage in stages)
 
     def problems(self) -> list[str]:
         """Returns the reasons why CPU usage or device time is unknown; empty where neither failed."""

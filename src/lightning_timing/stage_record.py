@@ -49,6 +49,12 @@ class StageRecord:
         """Whether anything happened in the stage."""
         return bool(self.iterations or self.warmup_iterations or self.measurements or self.between)
 
+    @property
+    def phases_passed(self) -> int:
+        """How many intervals of phases the iterations had: those of a whole, such as `callbacks`, are its parts'."""
+        no_intervals = {ITERATION, OTHER, *(phase.whole.name for phase in self.phases.values() if phase.whole)}
+        return sum(phase.inside_count for name, phase in self.phases.items() if name not in no_intervals)
+
     def all_measurements(self) -> Iterator[Measurement]:
         """Every measurement, in the order of the loop: phases, the user's, then what lies between iterations."""
         yield from sorted(self.phases.values(), key=lambda m: (place_in_loop(m.name), m.name))

@@ -16,6 +16,7 @@ from lightning_timing.validation import check_whole_number
 
 if TYPE_CHECKING:
     from lightning_timing.figures import Figures
+    from lightning_timing.record import TimingOverhead
 
 _NAME: Final = "the Stopwatch"
 _NAME_OF_PRINTING: Final = "the printed report"
@@ -37,7 +38,7 @@ class Stopwatch:
     worker of a DataLoader, it starts out disabled, whether that was spawned or forked.
     """
 
-    render: ClassVar[Callable[[Figures], str]] = staticmethod(repr)
+    render: ClassVar[Callable[[Figures, TimingOverhead | None], str]] = staticmethod(lambda figures, _: repr(figures))
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
 
     on_switch: ClassVar[Callable[[], None]] = staticmethod(_nothing)
@@ -291,7 +292,7 @@ def print_report(
         figures = recorder.figures(stage)
     if figures is not None:
         with printing:
-            printer(Stopwatch.render(figures))
+            printer(Stopwatch.render(figures, None))
 
 
 def _detached(part: Part, name: str) -> Part:

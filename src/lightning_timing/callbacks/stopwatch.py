@@ -12,6 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from lightning_timing.callbacks.hot_path import try_out
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
@@ -220,6 +221,7 @@ class StopwatchCallback(PhaseCallback):
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
         """Writes what is known, prints it, and leaves everything as it was."""
         recorder = running.recorder
+        is_late = running.session.trail.follower is recorder
         with ExitStack() as finally_:
             finally_.callback(running.files.end_segment, status)
             finally_.callback(STOPWATCH.detach, recorder)
@@ -229,13 +231,13 @@ class StopwatchCallback(PhaseCallback):
                     step()
             figures, overhead = recorder.figures(), None
             with self._part:
-                overhead = overhead_of(recorder)
+                overhead = overhead_of(recorder, partial(try_out, recorder, is_late=is_late))
             running.files.summarize_segment(status, figures, overhead)
             for reason in recorder.problems():
                 warnings.warn(f"lightning_timing: {reason}", stacklevel=2)
             if not running.printing.is_off:
                 with running.printing:
-                    report = Stopwatch.render(figures)
+                    report = Stopwatch.render(figures, overhead)
                     if note := contention_note(figures.cpu_usage, os.cpu_count(), trainer.world_size):
                         report = f"note: {note}\n{report}"
                     if running.files.is_written:

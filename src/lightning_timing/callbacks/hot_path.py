@@ -1,0 +1,88 @@
+"""Tries out what the hot path of a run cost: the boundaries of a Trainer's loops, without a Trainer."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from lightning_timing.callbacks.actions import Boundaries
+from lightning_timing.callbacks.followers import Followers
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.profiler_tap import ProfilerTap
+from lightning_timing.callbacks.routine import Routines
+from lightning_timing.callbacks.trail import Trail
+from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.interrupts import InterruptGuard
+from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.overhead import HotPath, cold_ns
+from lightning_timing.parts import Part
+from lightning_timing.phases import TRAIN
+from lightning_timing.recording import IterationLabel
+
+_FETCH: Final = "[_TrainingEpochLoop].train_dataloader_next"
+_STEP: Final = "[Strategy]SingleDeviceStrategy.training_step"
+_MINE: Final = "mine"
+
+
+class PassThroughProfiler:
+    """Stands in for Lightning's of this name, which does nothing."""
+
+
+def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_ns) -> HotPath:
+    """Measures the cost of a phase, of a user's measurement, and of what comes once an iteration.
+
+    Args:
+        recorder: The run's recorder. It is not touched.
+        is_late: Whether it followed late.
+        clock: Monotonic, in nanoseconds.
+
+    Raises:
+        Exception: One of these failed.
+    """
+    trial, followers, guard = recorder.trial(), Followers(), InterruptGuard()
+    part = Part("the calibration", strict=True)
+    machine = PhaseMachine(TRAIN, followers)
+    transferred, completed = partial(machine.transferred, True), partial(machine.batch_completed, True)
+    trail = Trail(part, guard)
+    followers.add(trial, part.fail)
+    if is_late:
+        trail.lead(trial, Routines(machine, followers, trial))
+    tap = ProfilerTap(PassThroughProfiler(), machine, Boundaries(None, machine, _nothing, _nothing), trail, part)
+
+    def turn() -> None:
+        tap.start(_FETCH)
+        tap.stop(_FETCH)
+
+    def label() -> None:
+        trail.note(transferred)
+        trail.note(machine.batch_started, IterationLabel())
+
+    def phase() -> None:
+        with tap.profile(_STEP):
+            pass
+
+    def measurement() -> None:
+        trial.user.start(_MINE)
+        trial.user.end(_MINE)
+
+    try:
+        trail.note(machine.epoch_began)
+        for _ in range(2):  # the first iteration, after which there is nothing special about one
+            turn()
+            label()
+            phase()
+            trail.note(completed)
+        measurement()
+        # What an iteration costs at its end is in the recorder's books, unless it is put off.
+        return HotPath(
+            phase_ns=cold_ns(phase, clock),
+            user_ns=cold_ns(measurement, clock),
+            iteration_ns=cold_ns(label, clock) + (cold_ns(turn, clock) if is_late else 0),
+        )
+    finally:
+        trail.lead(None)
+        guard.close()
+
+
+def _nothing() -> None:
+    """Nobody is to be told."""
