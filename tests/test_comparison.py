@@ -71,8 +71,8 @@ def test_of_several_runs_the_number_and_the_spread_count(tmp_path: Path) -> None
 
 
 def test_one_run_a_side_is_noted(tmp_path: Path) -> None:
-    run = write_run(tmp_path, noisy_ms(1))
-    assert compare(run, run).notes == (ONE_RUN_A_SIDE,)
+    one, other = (write_run(tmp_path / name, noisy_ms(1)) for name in ("one", "other"))
+    assert compare(one, other).notes == (ONE_RUN_A_SIDE,)
 
 
 def test_the_samples_a_second_of_several_runs_and_ranks(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ ONE_RUN_A_SIDE: Final = (
     "one run a side: runs of the same code differ too, and by how much only several a side show (three or more: "
     "--before A1 A2 A3 --after B1 B2 B3); what follows is about these two runs, not yet about the code"
 )
+_TWICE: Final = "this run was given before, and a run compared with itself, or counted twice, shows nothing"
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,11 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     """
     sides = {stage: (_Side(before, stage), _Side(after, stage)) for stage in STAGES}
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
-    notes = list(dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems))
+    runs = (*before, *after)
+    notes = [
+        f"{run.path}: {_TWICE}" for place, run in enumerate(runs) if run.folder in {r.folder for r in runs[:place]}
+    ]
+    notes += dict.fromkeys(f"{run.path}: {problem}" for run in runs for problem in run.problems)
     if len(before) == len(after) == 1:
         notes.append(ONE_RUN_A_SIDE)
     return Comparison(

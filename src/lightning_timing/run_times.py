@@ -61,7 +61,8 @@ class RunTimes:
     """The times of a run and their conditions, for a comparison.
 
     Attributes:
-        path: Where it was read from.
+        path: Where it was read from, as given.
+        folder: The folder that holds its record, the same for all paths that lead there.
         conditions: What its speed may depend on, by name.
         stages: Its times, by stage.
         unmeasured: By stage the names that its summary has without a figure, such as those seen in warm-up only.
@@ -69,6 +70,7 @@ class RunTimes:
     """
 
     path: Path
+    folder: Path
     conditions: Mapping[str, str]
     stages: Mapping[str, StageTimes]
     unmeasured: Mapping[str, tuple[str, ...]]
@@ -104,6 +106,7 @@ def read_times(path: Path) -> RunTimes:
         note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
     return RunTimes(
         path=path,
+        folder=folder.resolve(),
         conditions=run_conditions(lead, ranks),
         stages={stage: mean.build(summaries.get(stage)) for stage, mean in stages.items()},
         unmeasured={
