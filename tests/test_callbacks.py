@@ -253,6 +253,28 @@ def test_a_measurement_lies_below_the_phase_that_it_first_ran_in(tmp_path: Path)
     assert (everywhere["parent"], everywhere["count"], everywhere["total_s"]) == ("forward", 6, 0.021)
 
 
+def test_a_measurement_between_iterations_lies_below_the_hook_that_it_ran_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pl, clock = lightning(), FakeClock()
+
+    def saves(*_: Any) -> None:
+        clock.advance(MS)
+        with span("files"), span("weights"):
+            clock.advance(2 * MS)
+
+    callbacks = [stopwatch(clock), callback(pl, "Saves", on_train_epoch_end=saves)]
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), callbacks=callbacks)
+
+    found = summary(tmp_path)["stages"]["train"]["measurements"]
+    assert found["files"]["parent"] == "between_iterations/callbacks/Saves"
+    assert found["weights"]["parent"] == "files"
+    assert found["between_iterations/callbacks/Saves"]["total_s"] == pytest.approx(0.003)
+    first_columns = [re.split(r"\b  +", line)[0] for line in capsys.readouterr().out.splitlines()]
+    place = first_columns.index("between_iterations/callbacks")
+    assert first_columns[place + 1 : place + 4] == ["  Saves", "    files", "      weights"]
+
+
 @pytest.mark.parametrize("name", ["forward", "between_iterations/callbacks"])
 def test_the_name_of_a_phase_is_not_free(name: str, tmp_path: Path) -> None:
     pl = lightning()

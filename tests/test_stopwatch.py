@@ -487,7 +487,7 @@ def test_it_prints_every_so_many_counted_iterations(clock: FakeClock, capsys: py
 
 
 def test_what_a_print_takes_is_in_no_iteration(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stopwatch, "render", staticmethod(lambda figures: str(clock.advance(500 * MS))))
+    monkeypatch.setattr(Stopwatch, "render", staticmethod(lambda *_: str(clock.advance(500 * MS))))
     stopwatch = Stopwatch(num_warmup_iters=0, print_every_n_iters=1, clock=clock)
     try:
         for _ in range(3):

@@ -117,6 +117,7 @@ class Recorder:
             before_reading,
             device_timer,
             self._ledger,
+            self._outside.ledger,
             self.cpu,
             self._misuse,
             stages=self._stages,

@@ -42,6 +42,7 @@ class UserMeasurements:
         before_reading: Called before each reading of the clock, where the device is to be synchronized.
         timer: Times intervals on the device as well; None: host time only.
         ledger: The phases of the iteration that is open.
+        between: The phases that are open while no iteration is.
         cpu: Knows which measurement gets CPU usage.
         misuse: Told of what is used out of order.
         stages: All stages so far, by name.
@@ -56,6 +57,7 @@ class UserMeasurements:
 
     __slots__ = (
         "_before_reading",
+        "_between",
         "_clock",
         "_cpu",
         "_ledger",
@@ -77,6 +79,7 @@ class UserMeasurements:
         before_reading: Callable[[], None] | None,
         timer: DeviceTimer[Any] | None,
         ledger: Ledger,
+        between: Ledger,
         cpu: CpuChoice,
         misuse: Misuse,
         *,
@@ -90,6 +93,7 @@ class UserMeasurements:
         self._before_reading = before_reading
         self._timer = timer
         self._ledger = ledger
+        self._between = between
         self._cpu = cpu
         self._misuse = misuse
         self._stages = stages
@@ -219,12 +223,13 @@ class UserMeasurements:
             if other is not measurement and other.opened_by(thread) and other.begun_at(thread) <= begin
         ]
         innermost = max(enclosing, key=lambda beginning: beginning[0], default=None)
-        if not self._phases_are_taken or thread != self._ledger.thread:
-            return None if innermost is None else innermost[1]
-        phase, phase_begin = self._ledger.enclosing(begin)
-        if phase_begin is None or (innermost is not None and innermost[0] >= phase_begin):
-            return None if innermost is None else innermost[1]
-        return ITERATION if phase is None else phase
+        ledger = self._ledger if self._ledger.is_open else self._between
+        if self._phases_are_taken and thread == ledger.thread:
+            phase, phase_begin = ledger.enclosing(begin)
+            is_known = phase is not None or ledger is self._ledger
+            if is_known and phase_begin is not None and (innermost is None or innermost[0] < phase_begin):
+                return phase or ITERATION
+        return None if innermost is None else innermost[1]
 
     def _start_unusual(self, measurement: Measurement, thread: int) -> None:
         """Starts a measurement that is open already, or whose every edge needs more than a reading of the clock."""

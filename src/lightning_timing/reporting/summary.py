@@ -132,7 +132,7 @@ def stage_tables(stage: StageSummary) -> list[Table]:
 
     What lies outside has no share. There are device columns where a device time is known.
     """
-    nodes = [node for node in tree(stage.measurements) if node.measurement.count]
+    nodes = tree({name: figures for name, figures in stage.measurements.items() if figures.count})
     with_device = any(node.measurement.device is not None for node in nodes)
     inside: list[TreeNode[MeasurementSummary]] = []
     outside: list[TreeNode[MeasurementSummary]] = []
