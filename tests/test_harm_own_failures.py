@@ -10,10 +10,10 @@ import torch
 from known_cost_model import quiet_trainer
 from ledger_records import lightning, lines, rows, summary
 from lightning.pytorch.loggers import CSVLogger
-from tiny_training import tiny_loader, tiny_module
+from tiny_training import callback, tiny_loader, tiny_module
 from whole_suite import Suite, our_warnings
 
-from lightning_timing import NVTXRangeWrapper, Stopwatch, span
+from lightning_timing import NVTXRangeWrapper, Stopwatch, StopwatchCallback, span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -288,6 +288,21 @@ def test_a_failure_where_the_stopwatch_follows_alone_and_late(
     assert f"{failure.off} {failure.says}" in said[0]
     assert summary(tmp_path)["status"] == "completed"
     suite.check_next_run_is_clean(tmp_path / "next")
+
+
+def test_where_nothing_is_followed_any_more_nothing_is_measured_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user measures waits for the end of its iteration, of which nobody tells."""
+    pl, enabled = lightning(), []
+    after = callback(pl, "After", on_train_end=lambda *_: enabled.append(Stopwatch().is_enabled))
+    trainer = quiet_trainer(pl, tmp_path, callbacks=[StopwatchCallback(), after], max_epochs=1)
+    with our_warnings() as said:
+        inject(Failure("callbacks.phase_machine:PhaseMachine.iteration_ended", FOLLOWING), monkeypatch)
+        trainer.fit(tiny_module(pl), tiny_loader(5))
+
+    assert [f"{FOLLOWING} {OFF}" in each for each in said] == [True]
+    assert enabled == [False]
 
 
 def test_a_failure_to_tell_two_optimizers_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

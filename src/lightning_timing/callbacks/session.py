@@ -45,6 +45,7 @@ class Session:
         is_deaf: Whether it was noticed that the profiler was replaced in mid-run.
         on_exception: Called when an exception ends the run, before any other callback's `on_exception`.
         on_optimization: Called with whether optimization is automatic, when that may have changed.
+        on_off: Called when following the Trainer has failed, and nothing more will be reported.
         part: Takes failures to follow the Trainer.
     """
 
@@ -62,8 +63,8 @@ class Session:
         self.steps: StepCount = AskTheTrainer(trainer)
         epoch_begins = partial(self._epoch_begins, trainer)
         boundaries = Boundaries(trainer, self.machine, self._exception_raised, epoch_begins)
-        stop = self.followers.remove_all
-        self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=stop)
+        self.on_off: list[Callable[[], None]] = []
+        self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=self._turn_off)
         self._guard = InterruptGuard()
         self.trail = Trail(self.part, self._guard)
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
@@ -105,6 +106,11 @@ class Session:
         if late is not self.trail.follower:
             self.trail.lead(late, None if late is None else Routines(self.machine, self.followers, late))
             self._tap.forget_boundaries()
+
+    def _turn_off(self) -> None:
+        self.followers.remove_all()
+        for turn_off in self.on_off:
+            turn_off()
 
     def _epoch_begins(self, trainer: Any) -> None:
         """Begins an epoch, and reads what was not settled in `setup` or may have changed since the last epoch."""
