@@ -58,7 +58,7 @@ def run_without(missing):
         from lightning_timing import Stopwatch, build_callbacks
         from lightning_timing.presets import load_preset
         imported = len(caught)
-        overrides = ["stopwatch.num_warmup_iters=0", "stopwatch.print_every_n_iters=2", "stopwatch.device_time=events"]
+        overrides = ["stopwatch.num_warmup_iters=0", "stopwatch.print_every_n_iters=2", "stopwatch.device_time=sync"]
         overrides += ["stopwatch.do_cuda_sync=true", "nvtx_range_wrapper.sync_on_push=true"]
         weights = train(build_callbacks(load_preset("profiling", overrides)))
         by_hand = Stopwatch(0, 1, True)
