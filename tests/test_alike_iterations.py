@@ -33,7 +33,7 @@ spans = st.lists(st.tuples(st.sampled_from(["mine", "yours"]), st.integers(0, 10
 
 def shares_of(stage: StageRecord, iterations: list[list[int]], spent: list[list[tuple[str, int]]]) -> list[UserShare]:
     """What the user measured in each, at its beginning, where that was anything in any."""
-    measurements = stage.measurements
+    measurements = stage.user_measurements
     measurements.update({name: Measurement(name, "iteration") for name in ("mine", "yours")})
     shares = []
     for at, intervals in zip(iterations, spent, strict=True):

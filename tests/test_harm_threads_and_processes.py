@@ -84,7 +84,7 @@ def test_eight_threads_measure_at_once_while_another_ends_iterations(monkeypatch
         mine.finish_iter()
         measurements = mine.summary().stages["train"].measurements
         assert STOPWATCH.recorder is not None
-        assert not any(each.is_open_on_any for each in STOPWATCH.recorder.stage.measurements.values())
+        assert not any(each.is_open_on_any for each in STOPWATCH.recorder.stage.user_measurements.values())
     finally:
         mine.reset()
         NVTXRangeWrapper().disable()

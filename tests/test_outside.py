@@ -163,7 +163,7 @@ def test_what_was_over_long_ago_does_not_go_on(between: Between) -> None:
 
 def test_what_the_user_measures_is_handed_on_as_of_its_end(between: Between) -> None:
     validation = StageRecord("validate", 0)
-    mine = validation.measurements["mine"] = Measurement("mine")
+    mine = validation.user_measurements["mine"] = Measurement("mine")
     mine.begin_ns = 50
     mine.current.append(4)
     between.outside.take_users_of(between.stage)

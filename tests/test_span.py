@@ -238,7 +238,7 @@ def test_both_may_be_switched_at_once_by_two_threads() -> None:
         with pytest.warns(UserWarning, match="left open"):
             assert [each.name for each in ranges.close_open_ranges()] == ["mine"]
         assert STOPWATCH.recorder is not None
-        assert STOPWATCH.recorder.stage.measurements["mine"].is_open_on_any
+        assert STOPWATCH.recorder.stage.user_measurements["mine"].is_open_on_any
         ranges.disable()
     mine.reset()
 

@@ -16,7 +16,7 @@ def sample(stage: StageRecord, phase: str, ns: int | None) -> Sample:
 
 def users(stage: StageRecord, name: str, *samples_ns: int) -> Measurement:
     """A measurement of the user's that took that long in the iteration that is open."""
-    measurement = stage.measurements.setdefault(name, Measurement(name))
+    measurement = stage.user_measurements.setdefault(name, Measurement(name))
     measurement.current.extend(samples_ns)
     return measurement
 

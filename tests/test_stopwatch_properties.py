@@ -262,7 +262,7 @@ def check_stage(stage: StageSummary, model: ModelStage) -> None:
 def check_open(recorder: Recorder, model: ModelStage) -> None:
     """What is open, on which thread, is what the model has open: nothing that was ended was left behind."""
     for name, measurement in model.measurements.items():
-        found = recorder.stage.measurements[name]
+        found = recorder.stage.user_measurements[name]
         openings = len(found.openings) + (found.thread > 0)
         assert openings == len(measurement.openings)
 

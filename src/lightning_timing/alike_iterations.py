@@ -79,7 +79,7 @@ class AlikeIterations(NamedTuple):
         return self._handed_on(edges, ns)
 
     def _handed_on(self, edges: Sequence[Moments], ns: Mapping[str, Sequence[int]]) -> Iterator[MeasuredIteration]:
-        stage, begins = self.stage.stage, edges[0]
+        stage, begins = self.stage.name, edges[0]
         each = zip(self.labels, begins, zip(*ns.values(), strict=True), self._intervals(edges), strict=False)
         for (label, begin_ns, sums, intervals), share in zip(each, self.shares or repeat(NOTHING), strict=False):
             sums_by_name = dict(zip(ns, sums, strict=True))

@@ -99,14 +99,14 @@ class ClosedIterations:
             while self._waiting:
                 closed = self._waiting.popleft()
                 if isinstance(closed, AlikeIterations):
-                    stages[closed.stage.stage] = closed.stage
+                    stages[closed.stage.name] = closed.stage
                     handed_on = closed.take()
                     if on_iteration is not None:
                         for iteration in handed_on:
                             on_iteration(iteration)
                     continue
                 stage, label, _, total_ns, other_ns, samples, share, _ = closed
-                stages[stage.stage] = stage
+                stages[stage.name] = stage
                 if on_iteration is not None:
                     on_iteration(measure(closed))
                 else:
@@ -125,4 +125,4 @@ def measure(closed: ClosedIteration) -> MeasuredIteration:
         of_phases = [(phase.name, begin - begin_ns, end - begin_ns) for phase, _, begin, end in samples]
         intervals = share.among(of_phases, begin_ns)
     ns = stage.take(label, total_ns, other_ns, samples, share.samples)
-    return MeasuredIteration(stage.stage, label, begin_ns, ns, intervals)
+    return MeasuredIteration(stage.name, label, begin_ns, ns, intervals)

@@ -65,12 +65,12 @@ class LateRecorder(Recorder):
         Returns:
             Whether the iteration may be reported later, as far as the user's measurements are concerned.
         """
-        if not self.stage.measurements:
+        if not self.stage.user_measurements:
             return True
         if not self.can_be_told_in_one:
             return False
         with undisturbed:  # what is set apart by half would be in no iteration, or in two
-            return self.user.shares.set_apart(end_ns, list(self.stage.measurements.values()))
+            return self.user.shares.set_apart(end_ns, list(self.stage.user_measurements.values()))
 
     @property
     def is_in_iteration(self) -> bool:
@@ -82,7 +82,7 @@ class LateRecorder(Recorder):
         """Whether whole iterations can be reported in one call: after warm-up, unless CPU metering has yet to begin."""
         stage = self.stage
         is_warm = bool(stage.iterations) and stage.warmup_left <= 0
-        return is_warm and not self.cpu.is_due(stage.stage)
+        return is_warm and not self.cpu.is_due(stage.name)
 
     def trial(self) -> LateRecorder:
         """Returns a recorder that does the same at each edge, but never waits for the device: to be timed itself."""
@@ -102,7 +102,7 @@ class LateRecorder(Recorder):
         stage = self.stage
         self._outside.take_first_wait()
         of_iteration = self.user.shares.of_iteration
-        shares = [of_iteration(at[-1]) or NOTHING for at in iterations] if stage.measurements else ()
+        shares = [of_iteration(at[-1]) or NOTHING for at in iterations] if stage.user_measurements else ()
         alike = AlikeIterations(stage, slots, iterations, labels, self._intervals_to_keep, shares)
         stage.iterations += len(labels)
         self._closed_at = iterations[-1][-1]

@@ -104,7 +104,7 @@ class Outside:
     def _hand_on(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
         self._before_handing_on()
         if self.on_measured is not None:
-            self.on_measured(MeasuredOutside(stage.stage, self._epoch, name, end_ns, ns))
+            self.on_measured(MeasuredOutside(stage.name, self._epoch, name, end_ns, ns))
 
 
 def _no_epoch() -> int:

@@ -191,12 +191,12 @@ class Recorder:
     def begin_iteration(self) -> None:
         """Opens an iteration. What the user measured since the last one counts as outside of iterations."""
         stage, ledger = self.stage, self._ledger
-        if stage.measurements:  # first, since what it costs belongs to no iteration
+        if stage.user_measurements:  # first, since what it costs belongs to no iteration
             now = ledger.read()
             if now != self.user.shares.cut_at_ns:  # else all since the last iteration is in this one
                 self._take_users_outside(stage, until_ns=now)
                 self.user.shares.forget_places()
-        if stage.warmup_left <= 0 and self.cpu.is_due(stage.stage):
+        if stage.warmup_left <= 0 and self.cpu.is_due(stage.name):
             self.cpu.begin()
         ledger.begin(self._intervals_to_keep > 0)
         self.user.shares.begin_iterations(ledger.keeps_intervals)
@@ -233,7 +233,7 @@ class Recorder:
             self._recognise_compilation()
         self._outside.take_first_wait()
         share = self.user.shares.of_iteration(self._told_ns)
-        users = stage.users_known_by(self._told_ns) if stage.measurements and share is None else ()
+        users = stage.users_known_by(self._told_ns) if stage.user_measurements and share is None else ()
         left_open = self.user.spoil_open(users, last_of_warmup=stage.warmup_left == 1) if users else ()
         counts = not stage.leave_out(users)
         if share is None:
@@ -398,7 +398,7 @@ class Recorder:
         self.work_off()
         stages = self._stages.values()
         phases = sum(stage.phases_passed for stage in stages)
-        users = sum(measurement.inside_count for stage in stages for measurement in stage.measurements.values())
+        users = sum(measurement.inside_count for stage in stages for measurement in stage.user_measurements.values())
         return phases, users, sum(stage.iterations for stage in stages)
 
     def problems(self) -> list[str]:

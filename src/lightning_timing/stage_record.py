@@ -16,7 +16,7 @@ class StageRecord:
     """Measurements and iterations of one stage.
 
     Attributes:
-        stage: Its name.
+        name: Its name.
         warmup_left: Iterations that are still to be left out.
         warmup_iterations: Iterations left out so far.
         iterations: Iterations measured.
@@ -25,13 +25,13 @@ class StageRecord:
         samples: Samples in them; None once a batch's size could not be told.
         skipped_batches: Batches for which the step returned None.
         host_ahead: How far the host was ahead of the device at the ends of iterations.
-        measurements: The user's, by name.
+        user_measurements: The user's, by name.
         phases: The callbacks' own, inside iterations, by phase.
         between: The same phases while no iteration is open.
     """
 
-    def __init__(self, stage: str, warmup_iterations: int) -> None:
-        self.stage = stage
+    def __init__(self, name: str, warmup_iterations: int) -> None:
+        self.name = name
         self.warmup_left = warmup_iterations
         self.warmup_iterations = 0
         self.iterations = 0
@@ -40,14 +40,14 @@ class StageRecord:
         self.samples: int | None = 0
         self.skipped_batches = 0
         self.host_ahead = Distribution()
-        self.measurements: dict[str, Measurement] = {}
+        self.user_measurements: dict[str, Measurement] = {}
         self.phases: dict[str, Measurement] = _Phases(parent=ITERATION, inside=True)
         self.between: dict[str, Measurement] = _Phases(f"{BETWEEN_ITERATIONS}/", inside=False)
 
     @property
     def was_used(self) -> bool:
         """Whether anything happened in the stage."""
-        return bool(self.iterations or self.warmup_iterations or self.measurements or self.between)
+        return bool(self.iterations or self.warmup_iterations or self.user_measurements or self.between)
 
     @property
     def phases_passed(self) -> int:
@@ -58,7 +58,7 @@ class StageRecord:
     def all_measurements(self) -> Iterator[Measurement]:
         """Every measurement, in the order of the loop: phases, the user's, then what lies between iterations."""
         yield from sorted(self.phases.values(), key=lambda m: (place_in_loop(m.name), m.name))
-        yield from list(self.measurements.values())
+        yield from list(self.user_measurements.values())
         yield from list(self.between.values())
 
     def users_known_by(self, moment_ns: int | None = None) -> list[Measurement]:
@@ -66,7 +66,7 @@ class StageRecord:
 
         Another thread may make a measurement while iterations that ended earlier are still to be counted.
         """
-        measurements = list(self.measurements.values())  # or while this is copied
+        measurements = list(self.user_measurements.values())  # or while this is copied
         return [m for m in measurements if moment_ns is None or m.known_since_ns <= moment_ns]
 
     def leave_out(self, users: Iterable[Measurement]) -> bool:
@@ -162,8 +162,8 @@ class StageRecord:
 
         Folds only some measurements in one call, since all are due at the same iteration.
         """
-        left = 1 + len(self.phases) // 8 + len(self.measurements) // 8
-        for measurements in (self.phases, self.measurements):
+        left = 1 + len(self.phases) // 8 + len(self.user_measurements) // 8
+        for measurements in (self.phases, self.user_measurements):
             for measurement in list(measurements.values()):  # another thread may add one meanwhile
                 left -= measurement.distribution.fold_if_full()
                 if not left:
@@ -196,7 +196,7 @@ class StageRecord:
             ahead_ns: How far the host was ahead at the iteration's end, or None.
         """
         for name in {*samples_ns, *untimed}:
-            measurement = self.phases.get(name) or self.measurements.get(name)
+            measurement = self.phases.get(name) or self.user_measurements.get(name)
             if measurement is not None:
                 measurement.device = measurement.device or Distribution()
                 measurement.device.pending.extend(samples_ns.get(name, ()))

@@ -105,7 +105,7 @@ class Stopwatch:
         recorder = Recorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
         self.attach(recorder)
         if print_every_n_iters is not None:
-            recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.stage))
+            recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.name))
 
     def attach(
         self,

@@ -104,15 +104,15 @@ class UserMeasurements:
 
     def begin_stage(self, stage: StageRecord) -> None:
         """Measures what follows for a stage, whose loop runs on this thread."""
-        self._measurements = stage.measurements
+        self._measurements = stage.user_measurements
         self.shares.begin_stage()
 
     def of_all_stages(self) -> Iterator[Measurements]:
         """Yields the measurements of each stage, those of the current one first."""
         yield self._measurements
         for stage in list(self._stages.values()):  # another thread may ask while this one begins a stage
-            if stage.measurements is not self._measurements:
-                yield stage.measurements
+            if stage.user_measurements is not self._measurements:
+                yield stage.user_measurements
 
     # ---- the hot path ----
 

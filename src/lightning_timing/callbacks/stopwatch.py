@@ -317,7 +317,7 @@ class StopwatchCallback(PhaseCallback):
 def _print_so_far(running: _Running, part: Part) -> None:
     """Prints the current stage."""
     recorder = running.recorder
-    print_report(recorder, recorder.stage.stage, running.print, part=part, printing=running.printing)
+    print_report(recorder, recorder.stage.name, running.print, part=part, printing=running.printing)
 
 
 def _keep_up(recorder: LateRecorder, part: Part) -> None:
