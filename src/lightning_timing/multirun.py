@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, STAGES
+from lightning_timing.record import TIMING_FOLDER
 from lightning_timing.record_lines import open_regular
-from lightning_timing.record_reader import TIMING_FOLDER, has_record
+from lightning_timing.record_reader import has_record
 from lightning_timing.run_report import RunReport, read_report
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ Field names are the names in the files. What is not known is None (`null`), neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -13,11 +14,22 @@ from lightning_timing.figures import CpuUsage, StageSummary
 
 SCHEMA_VERSION: Final = 1
 
+TIMING_FOLDER: Final = "timing"
+"""The folder of a record in the run dir, unless another name was chosen."""
+SUMMARY_NAME: Final = "summary.json"
+RANK_FILE: Final = re.compile(r"rank([0-9]{1,9})\.jsonl")
+"""The name of a rank's file, as `rank_file_name` makes it."""
+
 Status = Literal["completed", "failed", "interrupted"]
 """How a run ended."""
 
 NOT_ENDED: Final = "killed, or still running"
 """Said of a run whose record has no end, in place of its status."""
+
+
+def rank_file_name(rank: int) -> str:
+    """The name of the file that holds what one rank measured."""
+    return f"rank{rank}.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,17 +11,14 @@ import msgspec
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.names import listed
-from lightning_timing.record import RunSummary, SegmentHeader
+from lightning_timing.record import RANK_FILE, SUMMARY_NAME, TIMING_FOLDER, RunSummary, SegmentHeader
 from lightning_timing.record_lines import check_numbers, check_version, open_regular
 from lightning_timing.record_rank import RankRecord, read_rank, run_id
 
-TIMING_FOLDER: Final = "timing"
-SUMMARY_NAME: Final = "summary.json"
 MAX_SUMMARY_BYTES: Final = 64 * 2**20
 
 _WHAT_TO_GIVE: Final = f"the folder of a run, the one that holds {TIMING_FOLDER}/rank<N>.jsonl or {SUMMARY_NAME}"
 
-_RANK_FILE: Final = re.compile(r"rank([0-9]{1,9})\.jsonl")
 _RANKS_NAMED: Final = 8
 
 
@@ -49,7 +45,7 @@ def has_record(path: Path) -> bool:
 
 def run_folder(path: Path) -> Path:
     """Returns `path`, or the folder that it lies in if it is a file of a record."""
-    is_of_record = path.name == SUMMARY_NAME or _RANK_FILE.fullmatch(path.name)
+    is_of_record = path.name == SUMMARY_NAME or RANK_FILE.fullmatch(path.name)
     return path.parent if is_of_record and path.is_file() else path
 
 
@@ -60,7 +56,7 @@ def _has_record(folder: Path) -> bool:
 def rank_files(folder: Path) -> dict[int, Path]:
     """Returns the rank files in `folder` by rank, in order; empty where it cannot be listed."""
     try:
-        found = {int(match[1]): path for path in folder.iterdir() if (match := _RANK_FILE.fullmatch(path.name))}
+        found = {int(match[1]): path for path in folder.iterdir() if (match := RANK_FILE.fullmatch(path.name))}
     except OSError:
         return {}
     return dict(sorted(found.items()))

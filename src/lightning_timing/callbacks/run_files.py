@@ -16,12 +16,14 @@ from lightning_timing.figures import Figures
 from lightning_timing.parts import Part
 from lightning_timing.record import (
     SCHEMA_VERSION,
+    SUMMARY_NAME,
     OutsideRow,
     RunSummary,
     SegmentHeader,
     SegmentSummary,
     Status,
     TimingOverhead,
+    rank_file_name,
 )
 from lightning_timing.record_writer import RecordWriter, write_summary
 from lightning_timing.recording import MeasuredIteration, MeasuredOutside
@@ -71,7 +73,7 @@ class RunFiles:
         with self._part:
             header = self._header = self._header_of(trainer, entry_point, settings)
             self._trainer = trainer
-            path = self.folder / f"rank{trainer.global_rank}.jsonl"
+            path = self.folder / rank_file_name(trainer.global_rank)
             if self._writes_summary and not self._segments and path.is_file():
                 warnings.warn(f"lightning_timing: {_HIDES.format(folder=self.folder)}", stacklevel=2)
             self._writer = RecordWriter(path, header, self._part.fail, when_idle=when_idle)
@@ -197,4 +199,4 @@ class RunFiles:
             timing_overhead=overhead,
             segments=tuple(self._segments),
         )
-        write_summary(self.folder / "summary.json", summary)
+        write_summary(self.folder / SUMMARY_NAME, summary)

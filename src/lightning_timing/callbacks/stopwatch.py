@@ -29,7 +29,7 @@ from lightning_timing.names import shown, why_refused
 from lightning_timing.overhead import overhead_of
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION
-from lightning_timing.record import Status
+from lightning_timing.record import TIMING_FOLDER, Status
 from lightning_timing.recording import MeasuredIteration, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH, Stopwatch, print_report
 from lightning_timing.validation import check_whole_number
@@ -122,7 +122,7 @@ class StopwatchCallback(PhaseCallback):
         ranks: Sequence[int] | Literal["all"] = (0,),
         log_to_logger: bool = False,
         on_misuse: Literal["warn", "raise"] = "warn",
-        folder: str = "timing",
+        folder: str = TIMING_FOLDER,
         clock: Clock = monotonic_ns,
     ) -> None:
         super().__init__(enable=enable)
