@@ -11,9 +11,10 @@ from programs import output_of, run_program
 from tiny_training import fit_tiny, tiny_loader, tiny_module
 
 from lightning_timing import CUDAProfilerCallback, NVTXCallback, StopwatchCallback
-from lightning_timing.autoload import VARIABLE, callbacks_from_environment
+from lightning_timing.autoload import callbacks_from_environment
 from lightning_timing.callbacks.from_environment import TimingFromEnvironment
 from lightning_timing.errors import PresetError
+from lightning_timing.preset_variable import VARIABLE
 
 TESTS = Path(__file__).parent
 

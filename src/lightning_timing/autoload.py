@@ -7,15 +7,13 @@ where this package is installed. So nothing heavy is imported unless the variabl
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lightning_timing.errors import PresetError
+from lightning_timing.preset_variable import VARIABLE
 
 if TYPE_CHECKING:
     from lightning_timing.callbacks.lightning_base import Callback
-
-VARIABLE: Final = "LIGHTNING_TIMING"
-"""The environment variable that names the preset, changes to it behind spaces. Unset or empty: nothing is added."""
 
 
 def callbacks_from_environment() -> list[Callback]:

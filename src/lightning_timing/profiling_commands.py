@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from lightning_timing.nvtx_domain import DOMAIN
+from lightning_timing.preset_variable import VARIABLE
 
 
 class ProfilingCommand(NamedTuple):
@@ -28,7 +29,7 @@ class ProfilingCommand(NamedTuple):
 
 _PROGRAM: Final = "python train.py timing=profiling"
 _WINDOW: Final = "timing.cuda_profiler.start_step=20 timing.cuda_profiler.num_steps=10"
-_NO_HYDRA: Final = "LIGHTNING_TIMING='profiling cuda_profiler.start_step=20 cuda_profiler.num_steps=10'"
+_NO_HYDRA: Final = f"{VARIABLE}='profiling cuda_profiler.start_step=20 cuda_profiler.num_steps=10'"
 _ALL_RANKS: Final = "timing.cuda_profiler.ranks=all"
 _NSYS: Final = (
     "nsys profile --trace=cuda,nvtx --export=sqlite",

@@ -40,6 +40,7 @@ from lightning_timing.phases import (
     STAGES,
     ZERO_GRAD,
 )
+from lightning_timing.preset_variable import VARIABLE
 from lightning_timing.time_parts import time_parts
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
 
 SEE_PAGE: Final = "(report RUN --html FILE)"
 """Where the slowest iterations are listed; part of an advice."""
-_UNDER_NSYS: Final = "under nsys with LIGHTNING_TIMING=profiling (in a Hydra app: timing=profiling)"
+_UNDER_NSYS: Final = f"under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling)"
 
 _CPU_SATURATED_ADVICE: Final = (
     "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lightning_timing.callbacks.base import TimingCallback
 from lightning_timing.callbacks.factory import build_callbacks
 from lightning_timing.callbacks.lightning_base import Callback
+from lightning_timing.preset_variable import VARIABLE
 from lightning_timing.presets import load_preset
 
 if TYPE_CHECKING:
@@ -52,6 +53,6 @@ class TimingFromEnvironment(Callback):
         if names:  # or else there are two that stand in for a preset's, and one of them does it
             warnings.warn(
                 f"lightning_timing: the Trainer has {', '.join(names)} of its own, so that "
-                f"LIGHTNING_TIMING={self.preset!r} adds nothing: take it out of the script, or change it there",
+                f"{VARIABLE}={self.preset!r} adds nothing: take it out of the script, or change it there",
                 stacklevel=2,
             )
