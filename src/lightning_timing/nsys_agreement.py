@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lightning_timing.clocks import NS_IN_S
-from lightning_timing.nsys_export import OUTSIDE, RangeSeries, is_phase_range
-from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, LOGGING
+from lightning_timing.nsys_export import OUTSIDE, RangeSeries
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, LOGGING, is_phase_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.errors import BadInputError
 from lightning_timing.nsys_tables import DeviceWork, NsysTables, RangeRow, open_export, pid_of, process_of
 from lightning_timing.nvtx_domain import DOMAIN
-from lightning_timing.phases import BACKWARD, CALLBACKS, FIRST_DATA_WAIT, ITERATION, OPTIMIZER_STEP, PHASES
+from lightning_timing.phases import BACKWARD, ITERATION, is_phase_range
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,14 +123,6 @@ def read_export(path: Path) -> list[ExportedProcess]:
                 f"{path}: no ranges of the domain {DOMAIN}, {others}: lightning-timing check says whether they arrive"
             )
     return [processes[number] for number in sorted(processes)]
-
-
-def is_phase_range(name: str) -> bool:
-    """Whether ranges of this name are a phase's, as the callbacks make them.
-
-    Narrower than `phases.is_phase`: a user's range may be called `forward/mine`, though no measurement may.
-    """
-    return name in (ITERATION, FIRST_DATA_WAIT, *PHASES) or name.startswith((f"{CALLBACKS}/", f"{OPTIMIZER_STEP}/"))
 
 
 def _read(tables: NsysTables) -> dict[int, ExportedProcess]:

@@ -66,6 +66,14 @@ def is_phase(name: str) -> bool:
     return name.partition("/")[0] in (*PHASES, BETWEEN_ITERATIONS) or name in (ITERATION, FIRST_DATA_WAIT)
 
 
+def is_phase_range(name: str) -> bool:
+    """Whether ranges of this name are a phase's, as the callbacks make them.
+
+    Narrower than `is_phase`: a user's range may be called `forward/mine`, though no measurement may.
+    """
+    return name in (ITERATION, FIRST_DATA_WAIT, *PHASES) or name.startswith((f"{CALLBACKS}/", f"{OPTIMIZER_STEP}/"))
+
+
 def whole_of(name: str) -> str | None:
     """The phase that a measurement, such as `callbacks/X`, is a part of; None where it is no part of one."""
     whole, _, part = name.partition("/")
