@@ -66,9 +66,8 @@ class DeviceLedger(Ledger):
         if paused:
             self._carried[measurement.name] = stretches
             return
-        self._timer.add(measurement.name, *stretches)
-        if measurement.whole is not None:
-            self._timer.add(measurement.whole.name, *stretches)
+        for counted in measurement.counted_in:
+            self._timer.add(counted.name, *stretches)
 
     def close(self, at_last: bool = False) -> None:
         """Closes the ledger, and adds the intervals of the iteration and of `other` to the timer."""

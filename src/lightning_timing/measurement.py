@@ -50,7 +50,7 @@ class Measurement:
         current: The samples since they were last taken, in nanoseconds; of the user's measurements, this iteration's.
         openings: The open intervals by thread identifier, where it is unusual.
         carried: What earlier parts of the interval that is now open took, where it was paused, in nanoseconds.
-        whole: The measurement that this is a part of, and that gets its samples too: `callbacks` of `callbacks/X`.
+        counted_in: Those that get its samples: itself, and what it is a part of, such as `callbacks` of `callbacks/X`.
         inside: Whether it belongs to the iterations, and so may have a share of them.
         outside_count: How many of the samples lie outside of the iterations all the same.
         outside_ns: Their sum, in nanoseconds, of which no iteration has a share.
@@ -63,6 +63,7 @@ class Measurement:
         "append",
         "begin_ns",
         "carried",
+        "counted_in",
         "current",
         "device",
         "device_untimed",
@@ -75,7 +76,6 @@ class Measurement:
         "outside_ns",
         "parent",
         "thread",
-        "whole",
     )
 
     def __init__(self, name: str, parent: str | None = None, *, unusual: bool = False, inside: bool = True) -> None:
@@ -88,7 +88,7 @@ class Measurement:
         self.append: Callable[[int], None] = self.current.append
         self.openings: dict[int, Opening] = {}
         self.carried = 0
-        self.whole: Measurement | None = None
+        self.counted_in: tuple[Measurement, ...] = (self,)
         self.inside = inside
         self.outside_count = 0
         self.outside_ns = 0

@@ -64,11 +64,11 @@ class Outside:
         measurement, own_ns, _, end_ns = self.ledger.samples.pop()
         if not self.ledger.depth:
             self.ledger.drop()
-        counted: Measurement | None = measurement
-        while counted is not None and own_ns is not None:
+        if own_ns is None:
+            return
+        for counted in measurement.counted_in:
             counted.distribution.add(own_ns)
             self._hand_on(self.stage, counted.name, own_ns, end_ns)
-            counted = counted.whole
 
     def begin_first_wait(self, resumed: bool) -> None:
         """Begins the wait for an epoch's first batch, or (`resumed`) continues it after `end_first_wait`."""

@@ -52,7 +52,8 @@ class StageRecord:
     @property
     def phases_passed(self) -> int:
         """How many intervals of phases the iterations had: those of a whole, such as `callbacks`, are its parts'."""
-        no_intervals = {ITERATION, OTHER, *(phase.whole.name for phase in self.phases.values() if phase.whole)}
+        wholes = {whole.name for phase in self.phases.values() for whole in phase.counted_in[1:]}
+        no_intervals = {ITERATION, OTHER, *wholes}
         return sum(phase.inside_count for name, phase in self.phases.items() if name not in no_intervals)
 
     def all_measurements(self) -> Iterator[Measurement]:
@@ -106,18 +107,16 @@ class StageRecord:
         self.iterations_ns += iteration_ns
         self.samples = None if self.samples is None or label.samples is None else self.samples + label.samples
         self.skipped_batches += label.skipped
-        ns_by_name: dict[str, int] = {}
-        if other_ns is not None:
-            _add(ns_by_name, self.phases[ITERATION], iteration_ns)
-            _add(ns_by_name, self.phases[OTHER], other_ns)
+        ns_by_name = {} if other_ns is None else {ITERATION: iteration_ns, OTHER: other_ns}
+        for phase, ns in ns_by_name.items():
+            self.phases[phase].distribution.pending.append(ns)
         for measurement, own_ns, _, _ in samples:
             if own_ns is None:
                 continue
-            if measurement.whole is None and measurement.name not in ns_by_name:  # nearly always
-                ns_by_name[measurement.name] = own_ns
-                measurement.distribution.pending.append(own_ns)
-            else:
-                _add(ns_by_name, measurement, own_ns)
+            for counted in measurement.counted_in:
+                name = counted.name
+                ns_by_name[name] = ns_by_name[name] + own_ns if name in ns_by_name else own_ns
+                counted.distribution.pending.append(own_ns)
         for measurement, taken in users:
             ns_by_name[measurement.name] = sum(taken)
             measurement.distribution.pending.extend(taken)
@@ -149,12 +148,10 @@ class StageRecord:
         ns_by_name: dict[str, Sequence[int]] = {}
         whole_and_other = (self.phases[ITERATION], iterations_ns), (self.phases[OTHER], others_ns)
         for measurement, ns in (*whole_and_other, *samples):
-            counted: Measurement | None = measurement
-            while counted is not None:
+            for counted in measurement.counted_in:
                 known = ns_by_name.get(counted.name)
                 ns_by_name[counted.name] = ns if known is None else list(map(add, known, ns))
                 counted.distribution.pending.extend(ns)
-                counted = counted.whole
         return ns_by_name
 
     def fold(self) -> None:
@@ -217,15 +214,6 @@ class StageRecord:
             measurement.carried = 0
 
 
-def _add(ns_by_name: dict[str, int], measurement: Measurement, ns: int) -> None:
-    """Counts a sample. A sample of a part, such as `callbacks/X`, counts in its whole as well."""
-    name = measurement.name
-    ns_by_name[name] = ns_by_name[name] + ns if name in ns_by_name else ns
-    measurement.distribution.pending.append(ns)
-    if measurement.whole is not None:
-        _add(ns_by_name, measurement.whole, ns)
-
-
 def _count_outside(measurement: Measurement) -> list[int]:
     taken = measurement.take_current()
     measurement.outside_count += len(taken)
@@ -255,6 +243,7 @@ class _Phases(dict[str, Measurement]):
         whole = None if whole_phase is None else self[whole_phase]
         parent = self._parent if whole is None else whole.name
         made = Measurement(self._group + phase, None if phase == parent else parent, inside=self._inside)
-        made.whole = whole
+        if whole is not None:
+            made.counted_in += whole.counted_in
         self[phase] = made
         return made
