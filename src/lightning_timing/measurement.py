@@ -47,9 +47,10 @@ class Measurement:
         begin_ns: When the interval that is open on the fast path began, or the last one, on the recorder's clock.
         thread: The thread that opened it; `NOBODY`: none is open; `UNUSUAL`: every start and end takes the slow path.
         append: Adds a sample, in nanoseconds, to this iteration.
-        current: The samples since they were last taken, in nanoseconds; of the user's measurements, this iteration's.
+        current: The samples since they were last taken, in nanoseconds: of the user's measurements, this iteration's;
+            none of a phase, whose `Ledger` has them.
         openings: The open intervals by thread identifier, where it is unusual.
-        carried: What earlier parts of the interval that is now open took, where it was paused, in nanoseconds.
+        carried: What earlier parts of the phase that is now open took, where it was paused, in nanoseconds.
         counted_in: Those that get its samples: itself, and what it is a part of, such as `callbacks` of `callbacks/X`.
         inside: Whether it belongs to the iterations, and so may have a share of them.
         outside_count: How many of the samples lie outside of the iterations all the same.

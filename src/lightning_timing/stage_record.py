@@ -209,9 +209,10 @@ class StageRecord:
         Args:
             users: The user's measurements that may have samples in it.
         """
-        for measurement in (*list(self.phases.values()), *users):
+        for phase in list(self.phases.values()):
+            phase.carried = 0
+        for measurement in users:
             measurement.take_current()
-            measurement.carried = 0
 
 
 def _count_outside(measurement: Measurement) -> list[int]:
