@@ -77,6 +77,10 @@ def with_one_time_measurement_and_iteration(x: Tensor) -> Tensor:
     return y
 
 
+def with_number_of_iterations(x: Tensor) -> Tensor:
+    return helper(x) if Stopwatch().get_num_nonwarmup_iters_measured() == 0 else x
+
+
 def with_range(x: Tensor) -> Tensor:
     NVTXRangeWrapper().range_push("helper")
     y = helper(x)
@@ -113,6 +117,7 @@ def measured() -> dict[str, int]:
     [
         with_measurement,
         with_one_time_measurement_and_iteration,
+        with_number_of_iterations,
         with_range,
         with_span,
         with_decorated_function,

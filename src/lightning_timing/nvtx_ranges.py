@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
+from lightning_timing.no_op import nothing
 from lightning_timing.nvtx_domain import RangeSink, open_domain
 from lightning_timing.parts import Part, warn_once
 from lightning_timing.range_attributes import PHASE_COLORS, USER_COLOR
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
     from lightning_timing.range_stack import OpenRange
 
 
-def _nothing(*_: Any) -> None:
-    """Does nothing: stands for the functions of a sink that discards all ranges."""
-
-
-_NO_SINK = RangeSink(_nothing, _nothing, _nothing, _nothing, _nothing, None)
+_NO_SINK = RangeSink(nothing, nothing, nothing, nothing, nothing, None)
 
 
 class NVTXRangeWrapper:
@@ -44,7 +41,7 @@ class NVTXRangeWrapper:
         MisuseError: If it is to be enabled and is enabled already.
     """
 
-    on_switch: ClassVar[Callable[[], None]] = staticmethod(_nothing)
+    on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
     """Called whenever pushing and popping begins or ceases to have an effect. Set by `span`."""
 
     __slots__ = ("_enabled", "part", "pushes_phases", "recorder")

@@ -16,6 +16,7 @@ from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import Measurement
 from lightning_timing.misuse import NOT_MEASURED, SAMPLE_DROPPED, Misuse
 from lightning_timing.names import shown, why_refused
+from lightning_timing.no_op import nothing
 from lightning_timing.one_time import OneTimeMeasurements
 from lightning_timing.outside import Outside
 from lightning_timing.parts import Part
@@ -92,7 +93,7 @@ class Recorder:
         self._phases_are_taken = phases_are_taken
         self._keep_intervals = keep_intervals
         self._syncs = before_reading is not None
-        self.catch_up: Callable[[], None] = _nothing
+        self.catch_up: Callable[[], None] = nothing
         self._stages: dict[str, StageRecord] = {}
         self.stage = self._stages[TRAIN] = self._new_stage(TRAIN)
         self._ledger = (
@@ -418,7 +419,3 @@ class Recorder:
                 self._deferred.drain()
         finally:
             self.cpu.stop()
-
-
-def _nothing() -> None:
-    """Does nothing: phases are reported as they happen, so there is nothing to catch up with."""

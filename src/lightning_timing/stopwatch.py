@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
+from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import RecorderSettings
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = "the Stopwatch"
 _NAME_OF_PRINTING: Final = "the printed report"
-
-
-def _nothing() -> None:
-    """Does nothing, until `span` is imported and sets another function."""
 
 
 class Stopwatch:
@@ -41,7 +38,7 @@ class Stopwatch:
     render: ClassVar[Callable[[Figures, TimingOverhead | None], str]] = staticmethod(lambda figures, _: repr(figures))
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
 
-    on_switch: ClassVar[Callable[[], None]] = staticmethod(_nothing)
+    on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
     """Called whenever the Stopwatch was enabled or disabled. Set by `span`, which rebinds its methods then."""
 
     __slots__ = ("_last", "_part", "_print", "_printing", "recorder")

@@ -13,6 +13,7 @@ from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import NOBODY, Measurement, Opening
 from lightning_timing.misuse import NOT_MEASURED, SAMPLE_DROPPED, Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
+from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, is_phase
 from lightning_timing.stage_record import StageRecord
@@ -88,7 +89,7 @@ class UserMeasurements:
     ) -> None:
         self.is_compiling = compiling_probe()
         self.part = Part("the Stopwatch", strict=True)
-        self.catch_up: Callable[[], None] = _nothing
+        self.catch_up: Callable[[], None] = nothing
         self._clock = clock
         self._before_reading = before_reading
         self._timer = timer
@@ -301,7 +302,3 @@ def _open_on(thread: int, stages: Iterable[Measurements], name: str) -> Measurem
         if measurement is not None and measurement.is_open_on(thread):
             return measurement
     return None
-
-
-def _nothing() -> None:
-    """Does nothing: phases are reported as they happen, so there is nothing to catch up with."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from lightning_timing.no_op import nothing
 from lightning_timing.recording import IterationLabel
 
 
@@ -58,7 +59,7 @@ class Followers:
     def __init__(self) -> None:
         self.inward: tuple[PhaseFollower, ...] = ()
         self.outward: tuple[PhaseFollower, ...] = ()
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = nothing
         self._on_failure: dict[PhaseFollower, Callable[[Exception], None]] = {}
 
     def add(self, follower: PhaseFollower, on_failure: Callable[[Exception], None], *, outermost: bool = False) -> None:
@@ -116,7 +117,3 @@ class Followers:
             self._on_failure[follower](error)
         finally:  # even where that raises, since the follower has missed something
             self.remove(follower)
-
-
-def _nothing() -> None:
-    """Does nothing, until another function is set."""

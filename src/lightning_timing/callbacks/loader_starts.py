@@ -14,6 +14,7 @@ from typing import Any
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.trail import Trail
+from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, SANITY_CHECK, TEST, TRAIN, VALIDATE
 
@@ -76,10 +77,6 @@ def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part:
     started = trail.at_once(machine.loader_started)
     return (
         MethodWatch([(trainer.fit_loop, "setup_data")], training.setup_began, training.setup_ended, part),
-        MethodWatch([(trainer.strategy, "process_dataloader")], _nothing, training.loader_processed, part),
+        MethodWatch([(trainer.strategy, "process_dataloader")], nothing, training.loader_processed, part),
         *(MethodWatch([(loop, "reset")], starts(stage), started, part) for loop, stage in loops),
     )
-
-
-def _nothing() -> None:
-    """Does nothing: only the end of the call matters."""

@@ -17,6 +17,7 @@ from lightning_timing.callbacks.edges import STRIDE, Edges
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
 from lightning_timing.interrupts import InterruptGuard, undisturbed
+from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.recording import IterationLabel
 
@@ -102,7 +103,7 @@ class Trail:
         self.edges.clear()  # what was open when the last follower was removed may have ended since
         self._whole, self._begun_at, self._handled = {}, None, 0
         if self.follower is not None:
-            self.follower.follow_late(_nothing, bool)
+            self.follower.follow_late(nothing, bool)
         self.follower = follower
         if follower is not None:
             self.clock = follower.clock
@@ -233,10 +234,6 @@ class Trail:
         finally:
             follower.read_moments_by(self.clock)
             self._is_catching_up = False
-
-
-def _nothing() -> None:
-    """Does nothing: no edges are noted for the follower any more."""
 
 
 def _no_clock() -> int:
