@@ -21,7 +21,7 @@ Told = list[tuple[str, int]]
 
 
 class Follower:
-    """One who writes down what it is told of, and what its clock shows then.
+    """Stands in for a `LateRecorder`: writes down what it is told of, and what its clock shows then.
 
     Attributes:
         clock: Its own clock.

@@ -8,15 +8,15 @@ batches together: between two batches, in the same order, and with a clock that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
 from threading import RLock, get_ident
-from typing import Final, Protocol
+from typing import Final
 
 from lightning_timing.callbacks.edges import STRIDE, Edges
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
 from lightning_timing.interrupts import InterruptGuard, undisturbed
+from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.recording import IterationLabel
@@ -25,37 +25,6 @@ MAX_WAIT_NS: Final = 1_000_000_000
 """The longest that the edges of a batch wait, in nanoseconds, if another batch comes by then."""
 MAX_EDGES: Final = 10_000
 """When this many edges are noted, all of them are handled."""
-
-
-class LateFollower(Protocol):
-    """A follower that can be notified of phases late, with a clock that shows when they happened."""
-
-    clock: Clock
-    bookkeeping_ns: int
-
-    def follow_late(self, catch_up: Callable[[], None], catch_up_if_stuck: Callable[[], bool]) -> None:
-        """Sets the functions that bring it up to date: on this thread, and on another one if this is stuck."""
-
-    def read_moments_by(self, read: Clock) -> None:
-        """Sets the clock for phase boundaries."""
-
-    def patience(self) -> int:
-        """Returns how many iterations may end from now on before they are reported; 0: each is reported as it ends."""
-
-    def cut(self, end_ns: int, undisturbed: AbstractContextManager[object]) -> bool:
-        """Notes that an iteration has ended: what user code measures from now on belongs to the next one.
-
-        Args:
-            end_ns: When it ended, on the clock.
-            undisturbed: A context in which Ctrl-C waits, for what must not be done by half.
-
-        Returns:
-            Whether the iteration may be reported later.
-        """
-
-    @property
-    def is_in_iteration(self) -> bool:
-        """Whether an iteration is open."""
 
 
 class Trail:
@@ -73,7 +42,7 @@ class Trail:
 
     def __init__(self, part: Part, guard: InterruptGuard) -> None:
         self.edges: Edges = []
-        self.follower: LateFollower | None = None
+        self.follower: LateRecorder | None = None
         self.clock: Clock = _no_clock
         self._part = part
         self._guard = guard
@@ -91,7 +60,7 @@ class Trail:
         self._handling = RLock()
         self._seen = 0, 0
 
-    def lead(self, follower: LateFollower | None, routines: Routines | None = None) -> None:
+    def lead(self, follower: LateRecorder | None, routines: Routines | None = None) -> None:
         """Sets the follower that is notified late from now on, or None.
 
         Args:
@@ -206,7 +175,7 @@ class Trail:
                 self._handle(follower, whole, to=max(whole.values()))
             return self._handled > before
 
-    def _handle(self, follower: LateFollower, whole: Mapping[int, int], to: int | None = None) -> None:
+    def _handle(self, follower: LateRecorder, whole: Mapping[int, int], to: int | None = None) -> None:
         """Handles the edges that were not handled yet.
 
         Args:
