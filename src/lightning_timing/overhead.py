@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lightning_timing.clocks import NS_IN_S, Clock
+from lightning_timing.no_op import nothing
 from lightning_timing.record import TimingOverhead
 from lightning_timing.recorder import Recorder
 
@@ -58,7 +59,7 @@ def cold_ns(tried: Callable[[], object], clock: Clock) -> int:
     Three to five times what it costs in a loop. The median of some calls, less what reading the clock takes, in
     nanoseconds.
     """
-    return max(0, _median_ns(tried, clock) - _median_ns(_nothing, clock))
+    return max(0, _median_ns(tried, clock) - _median_ns(nothing, clock))
 
 
 def _median_ns(tried: Callable[[], object], clock: Clock) -> int:
@@ -69,7 +70,3 @@ def _median_ns(tried: Callable[[], object], clock: Clock) -> int:
         tried()
         took.append(clock() - begin)
     return sorted(took)[_ROUNDS // 2]
-
-
-def _nothing() -> None:
-    """Does nothing: what is left is the call and the clock."""

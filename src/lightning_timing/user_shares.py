@@ -87,6 +87,8 @@ class UserShares:
         It includes what was set apart earlier at ends that proved to be none: a loop inside a hook turns to its next
         batch as well.
         """
+        if not self._set_apart:  # as always where iterations are reported as they end
+            return None
         parts: list[UserShare] = []
         cut_at_ns = None
         while self._set_apart and self._set_apart[0][0] <= end_ns and cut_at_ns != end_ns:

@@ -14,6 +14,7 @@ from lightning_timing.callbacks.trail import Trail
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.no_op import nothing
 from lightning_timing.overhead import HotPath, cold_ns
 from lightning_timing.parts import Part
 from lightning_timing.phases import TRAIN
@@ -47,7 +48,7 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
     followers.add(trial, part.fail)
     if is_late:
         trail.lead(trial, Routines(machine, followers, trial))
-    tap = ProfilerTap(PassThroughProfiler(), machine, Boundaries(None, machine, _nothing, _nothing), trail, part)
+    tap = ProfilerTap(PassThroughProfiler(), machine, Boundaries(None, machine, nothing, nothing), trail, part)
 
     def turn() -> None:
         tap.start(_FETCH)
@@ -82,7 +83,3 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
     finally:
         trail.lead(None)
         guard.close()
-
-
-def _nothing() -> None:
-    """Nobody is to be told."""
