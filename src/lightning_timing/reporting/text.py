@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.reporting.blocks import Block, Heading, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rich.table import Table as RichTable
 
@@ -60,8 +60,11 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
-def _fitting_columns(table: Table, width: int) -> list[int]:
-    """Returns the columns that fit side by side: the least important are left out, but the first and one more stay."""
+def _fitting_columns(table: Table, width: int) -> dict[int, int]:
+    """Returns the columns that fit side by side, and how wide they are, of which those of text may fold.
+
+    The least important are left out, but the first and one more stay.
+    """
     from rich.cells import cell_len
 
     widths = [
@@ -74,20 +77,22 @@ def _fitting_columns(table: Table, width: int) -> list[int]:
     kept = list(range(len(table.columns)))
     while len(kept) > 2 and sum(widths[number] + len(_GAP) for number in kept) > width:
         kept.remove(min(kept[1:], key=lambda number: table.columns[number].importance))
-    return kept
+    return {number: widths[number] for number in kept}
 
 
-def _rich_table(table: Table, kept: Iterable[int], color: bool) -> RichTable:
+def _rich_table(table: Table, widths: Mapping[int, int], color: bool) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     rich_table = RichTable(box=box.SIMPLE_HEAD if color else None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
-    for number in kept:
+    for number, width in widths.items():
         column = table.columns[number]
-        rich_table.add_column(
-            column.header, justify="right" if column.is_number else "left", no_wrap=column.is_number, overflow="fold"
-        )
+        if column.is_number:
+            # With its width given rich does not measure each cell once more, a quarter of what it takes.
+            rich_table.add_column(column.header, justify="right", no_wrap=True, overflow="fold", width=width)
+        else:
+            rich_table.add_column(column.header, overflow="fold")
     for row in table.rows:
-        rich_table.add_row(*(Text(row[number]) for number in kept))
+        rich_table.add_row(*(Text(row[number]) for number in widths))
     return rich_table
