@@ -99,7 +99,7 @@ def test_eight_threads_measure_at_once_while_another_ends_iterations(monkeypatch
 
 @pytest.mark.usefixtures("_threads_change_all_the_time")
 def test_names_that_threads_add_and_figures_that_they_ask_for_upset_no_iteration() -> None:
-    recorder = Recorder(RecorderSettings(num_warmup_iters=0), phases_are_taken=True)
+    recorder = Recorder(RecorderSettings(num_warmup_iters=0), has_phases=True)
     STOPWATCH.attach(recorder)
     names = iter(range(10**9))
 

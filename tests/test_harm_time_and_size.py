@@ -111,7 +111,7 @@ def test_a_wall_clock_that_is_set_back_an_hour_changes_no_figure(
 @pytest.mark.slow
 def test_two_million_iterations_take_no_more_memory_than_a_few_thousand() -> None:
     clock = FakeClock()
-    recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, phases_are_taken=True, keep_intervals=True)
+    recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, has_phases=True, keep_intervals=True)
     handed_on = 0
 
     def count(_: object) -> None:

@@ -32,7 +32,7 @@ def clock() -> FakeClock:
 
 
 def new_recorder(clock: FakeClock, num_warmup_iters: int = 0, **options: Any) -> LateRecorder:
-    return LateRecorder(RecorderSettings(num_warmup_iters=num_warmup_iters), clock, phases_are_taken=True, **options)
+    return LateRecorder(RecorderSettings(num_warmup_iters=num_warmup_iters), clock, has_phases=True, **options)
 
 
 def go_through_one(recorder: LateRecorder, clock: FakeClock, at_last: bool = False) -> bool:
@@ -240,7 +240,7 @@ def test_device_times_of_iterations_that_do_not_count_are_left_out() -> None:
     clock = SimulatedClock()
     device = SimulatedDevice(clock)
     timer: DeviceTimer[Any] = DeviceTimer(device, clock=clock)
-    recorder = LateRecorder(RecorderSettings(num_warmup_iters=1), clock, phases_are_taken=True, device_timer=timer)
+    recorder = LateRecorder(RecorderSettings(num_warmup_iters=1), clock, has_phases=True, device_timer=timer)
 
     def begin_with_kernel(ms: float) -> None:
         recorder.begin_iteration()

@@ -405,7 +405,7 @@ def test_a_measurement_is_ended_on_the_thread_that_started_it(stopwatch: Stopwat
 
 def test_an_interval_that_ends_in_another_stage_is_that_of_the_one_it_began_in(clock: FakeClock) -> None:
     stopwatch = Stopwatch()
-    recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, phases_are_taken=True)
+    recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, has_phases=True)
     stopwatch.attach(recorder)
     for _ in range(2):
         stopwatch.start_meas("a")

@@ -353,7 +353,7 @@ class RecorderMachine(RuleBasedStateMachine):
         self.threads = OnThreads()
         self.clock = FakeClock()
         settings_ = RecorderSettings(num_warmup_iters=LOOP_STAGES["train"], on_misuse="warn")
-        self.recorder = Recorder(settings_, self.clock, phases_are_taken=True)
+        self.recorder = Recorder(settings_, self.clock, has_phases=True)
         self.rows: list[dict[str, int]] = []
         self.expected_rows: list[Counter[str]] = []
         self.recorder.hand_on_to(lambda iteration: self.rows.append(iteration.ns))

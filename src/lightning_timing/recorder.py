@@ -52,7 +52,8 @@ class Recorder:
     Args:
         settings: How to count.
         clock: Monotonic, in nanoseconds.
-        phases_are_taken: Whether the callbacks drive the phases, so that their names are not free for the user.
+        has_phases: Whether callbacks report iterations and phases, whose names are then not free for the user; else it
+            is a plain loop, in which the user says where an iteration ends.
         keep_intervals: Whether iterations are handed on with the positions of their intervals.
         before_reading: Called before each reading of the clock: synchronizes the device.
         device_timer: Times intervals on the device as well; None: host time only.
@@ -80,7 +81,7 @@ class Recorder:
         settings: RecorderSettings,
         clock: Clock = monotonic_ns,
         *,
-        phases_are_taken: bool = False,
+        has_phases: bool = False,
         keep_intervals: bool = False,
         before_reading: Callable[[], None] | None = None,
         device_timer: DeviceTimer[Pending] | None = None,
@@ -90,7 +91,7 @@ class Recorder:
         self.rank, self.world_size = 0, 1
         self.bookkeeping_ns = 0
         self._settings = settings
-        self._phases_are_taken = phases_are_taken
+        self._has_phases = has_phases
         self._keep_intervals = keep_intervals
         self._syncs = before_reading is not None
         self.catch_up: Callable[[], None] = nothing
@@ -122,7 +123,7 @@ class Recorder:
             self.cpu,
             self._misuse,
             stages=self._stages,
-            phases_are_taken=phases_are_taken,
+            has_phases=has_phases,
         )
         self.user.begin_stage(self.stage)
         self.cpu.is_warming_up = self.stage.warmup_left > 0
@@ -149,7 +150,7 @@ class Recorder:
 
     def _new_stage(self, stage: str) -> StageRecord:
         record = StageRecord(stage, self._settings.warmup_of(stage))
-        if self._phases_are_taken:
+        if self._has_phases:
             for phase in (ITERATION, OTHER):
                 _ = record.phases[phase]  # reported as not measured where all is warm-up
         return record
@@ -277,7 +278,7 @@ class Recorder:
 
         Does nothing where the callbacks drive the phases: they say when an iteration ends.
         """
-        if self._phases_are_taken:
+        if self._has_phases:
             return
         if not self._ledger.is_open:
             self._ledger.begin(keep_intervals=False)
@@ -297,7 +298,7 @@ class Recorder:
     def _keep(self, label: IterationLabel, share: UserShare) -> None:
         """Adds the closed iteration to the figures: at once where the device is timed, else together with others."""
         stage, ledger = self.stage, self._ledger
-        other_ns = ledger.other_ns if self._phases_are_taken else None
+        other_ns = ledger.other_ns if self._has_phases else None
         kept = ledger.keeps_intervals
         closed = stage, label, ledger.begin_ns, ledger.total_ns, other_ns, ledger.samples, share, kept
         if isinstance(ledger, DeviceLedger) and self._deferred is not None:
@@ -349,7 +350,7 @@ class Recorder:
             MisuseError: Another was chosen already, or the name is refused, and misuse is to be raised.
         """
         refusal = why_refused(name)
-        if refusal is None and self._phases_are_taken and is_phase(name) and name != ITERATION:
+        if refusal is None and self._has_phases and is_phase(name) and name != ITERATION:
             refusal = (
                 f"{name!r} is a phase, whose CPU usage is not measured; choose 'iteration' or a measurement of yours"
             )

@@ -47,7 +47,8 @@ class UserMeasurements:
         cpu: Knows which measurement gets CPU usage.
         misuse: Told of what is used out of order.
         stages: All stages so far, by name.
-        phases_are_taken: Whether the callbacks measure phases, whose names are then not free.
+        has_phases: Whether callbacks report iterations and phases, whose names are then not free; else it is a plain
+            loop.
 
     Attributes:
         is_compiling: Says whether torch.compile is tracing.
@@ -65,7 +66,7 @@ class UserMeasurements:
         "_measurements",
         "_misuse",
         "_names_refused",
-        "_phases_are_taken",
+        "_has_phases",
         "_stages",
         "_timer",
         "catch_up",
@@ -85,7 +86,7 @@ class UserMeasurements:
         misuse: Misuse,
         *,
         stages: Mapping[str, StageRecord],
-        phases_are_taken: bool,
+        has_phases: bool,
     ) -> None:
         self.is_compiling = compiling_probe()
         self.part = Part("the Stopwatch", strict=True)
@@ -98,10 +99,10 @@ class UserMeasurements:
         self._cpu = cpu
         self._misuse = misuse
         self._stages = stages
-        self._phases_are_taken = phases_are_taken
+        self._has_phases = has_phases
         self._names_refused = False
         self._measurements: Measurements = {}
-        self.shares = UserShares(always_in_iteration=not phases_are_taken)
+        self.shares = UserShares(always_in_iteration=not has_phases)
 
     def begin_stage(self, stage: StageRecord) -> None:
         """Measures what follows for a stage, whose loop runs on this thread."""
@@ -182,7 +183,7 @@ class UserMeasurements:
                 consequence="no further name is measured",
             )
             return None
-        if not self._phases_are_taken and not self._ledger.is_open:
+        if not self._has_phases and not self._ledger.is_open:
             # A plain loop's first iteration begins with its first measurement.
             self._ledger.begin(keep_intervals=False)
         every_edge_does_more = self._before_reading is not None or self._timer is not None
@@ -192,7 +193,7 @@ class UserMeasurements:
         def first_sample(ns: int) -> None:
             # What encloses a measurement is looked for when its first interval in an iteration ends, and never again.
             self.catch_up()
-            if self._ledger.is_open or not self._phases_are_taken:
+            if self._ledger.is_open or not self._has_phases:
                 measurement.append = placed_sample
             measurement.parent = self._parent_of(measurement, list(measurements.values()))
             placed_sample(ns)
@@ -211,7 +212,7 @@ class UserMeasurements:
         refusal = why_refused(name)
         if refusal is not None:
             return refusal
-        if self._phases_are_taken and is_phase(name):
+        if self._has_phases and is_phase(name):
             return f"{name!r} is the name of a phase that the callbacks measure; choose another"
         return None
 
@@ -225,7 +226,7 @@ class UserMeasurements:
         ]
         innermost = max(enclosing, key=lambda beginning: beginning[0], default=None)
         ledger = self._ledger if self._ledger.is_open else self._between
-        if self._phases_are_taken and thread == ledger.thread:
+        if self._has_phases and thread == ledger.thread:
             phase, phase_begin = ledger.enclosing(begin)
             is_known = phase is not None or ledger is self._ledger
             if is_known and phase_begin is not None and (innermost is None or innermost[0] < phase_begin):
