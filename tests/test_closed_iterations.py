@@ -123,9 +123,7 @@ def trained(recorder: Recorder, iterations: int) -> None:
 
 def new_recorder(clock: Callable[[], int] | None = None) -> Recorder:
     settings = RecorderSettings(num_warmup_iters=0)
-    return (
-        Recorder(settings, has_phases=True) if clock is None else Recorder(settings, clock, has_phases=True)
-    )
+    return Recorder(settings, has_phases=True) if clock is None else Recorder(settings, clock, has_phases=True)
 
 
 def check_consistent(stage: StageSummary) -> None:

@@ -46,7 +46,9 @@ class Measurement:
         parent: The enclosing measurement's name, or None; known from the first interval on.
         begin_ns: When the interval that is open on the fast path began, or the last one, on the recorder's clock.
         thread: The thread that opened it; `NOBODY`: none is open; `UNUSUAL`: every start and end takes the slow path.
-        append: Adds a sample, in nanoseconds, to this iteration.
+        append: Adds a sample, in nanoseconds, to this iteration. Of a user's measurement it is replaced twice: first it
+            also looks for the parent, then it notes where the interval lies as long as that is kept, and from then on
+            it is the method of `current`.
         current: The samples since they were last taken, in nanoseconds: of the user's measurements, this iteration's;
             none of a phase, whose `Ledger` has them.
         openings: The open intervals by thread identifier, where it is unusual.
