@@ -9,10 +9,11 @@ The rules, in order, on the shares of the measured iterations' time (`share` of 
    `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
    for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
 4. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
-   (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy` (`checkpoint`), `callback-heavy` (`callbacks`).
+   (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy` (`checkpoint`), `callback-heavy` (`callbacks`),
+   `overhead-bound` (`other`).
 5. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
 6. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together.
-7. `other`: none of these.
+7. `mixed`: none of these.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ LOGGING_HEAVY: Final = "logging-heavy"
 CHECKPOINT_HEAVY: Final = "checkpoint-heavy"
 CALLBACK_HEAVY: Final = "callback-heavy"
 UNEVEN_STEPS: Final = "uneven steps"
-OTHER_VERDICT: Final = "other"
+OVERHEAD_BOUND: Final = "overhead-bound"
+MIXED: Final = "mixed"
 
 COMPUTE_PHASES: Final = (FORWARD, ZERO_GRAD, BACKWARD, GRAD_CLIP, OPTIMIZER_STEP, LR_SCHEDULER)
 
@@ -106,6 +108,12 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
     LOGGING: _Heavy(0.1, LOGGING_HEAVY, "raise the Trainer's log_every_n_steps, and log fewer or smaller things"),
     CHECKPOINT: _Heavy(0.1, CHECKPOINT_HEAVY, "save less often, without optimizer states, or asynchronously"),
     CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY, "run it less often, or make it cheaper"),
+    OTHER: _Heavy(
+        0.25,
+        OVERHEAD_BOUND,
+        "raise the batch size, since Lightning's own loop costs each batch the same; "
+        "and look for work of yours outside of its hooks, as in a loop or strategy of your own",
+    ),
 }
 """By phase: the share from which on it stands out, the name of that verdict, and what to try."""
 
@@ -227,7 +235,8 @@ def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | N
         return None
     phase = max(reached, key=lambda phase: _share(measurements, phase))
     heavy = HEAVY_SHARES[phase]
-    evidence = f"{phase} takes {_percent(_share(measurements, phase))} of the iterations' time"
+    what = "Lightning's own loop, with all else that no phase claims," if phase == OTHER else phase
+    evidence = f"{what} takes {_percent(_share(measurements, phase))} of the iterations' time"
     if phase == CALLBACKS and (callback := _costliest_callback([stage], f"{CALLBACKS}/")):
         evidence += f", above all {callback}"
     allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
@@ -262,11 +271,13 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary]) -> Verdict:
             f"look into {heaviest}: put spans into it, run {_UNDER_NSYS}; then lower precision, torch.compile or a "
             "larger batch",
         )
-    rest = _share(measurements, OTHER)
+    present = [phase for phase in PHASES if phase in measurements]
+    largest = max(present, key=lambda phase: _share(measurements, phase), default=OTHER)
     return Verdict(
-        OTHER_VERDICT,
-        f"no phase stands out: the model's own work takes {_percent(compute)}, what no phase claims {_percent(rest)}",
-        "put spans round your own code in the training step and hooks, to see where the rest goes",
+        MIXED,
+        f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest with "
+        f"{_percent(_share(measurements, largest))}",
+        f"begin with {largest}: put spans into it, to see where its time goes",
     )
 
 
