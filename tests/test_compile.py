@@ -135,7 +135,7 @@ def test_a_compiled_region_is_one_whole_graph_in_which_nothing_is_timed(
     Stopwatch().finish_iter()
     assert measured() == {}
     assert Stopwatch().summary().one_time == {}
-    assert NVTXRangeWrapper().close_open_ranges() == []
+    assert NVTXRangeWrapper()._close_open_ranges() == []
 
 
 @pytest.mark.parametrize("region", [with_measurement, with_span, with_decorated_function, with_decorated_submodule])

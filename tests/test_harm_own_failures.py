@@ -90,7 +90,7 @@ FAILURES = [
     Failure("callbacks.run_files:loaders", RECORD, first=1, is_raised=False),
     Failure("callbacks.run_files:judge", RECORD, first=1, is_raised=False),
     Failure("callbacks.run_files:write_summary", RECORD, first=1, is_raised=False),
-    Failure("stopwatch:Stopwatch.render", REPORT, first=1),
+    Failure("stopwatch:Stopwatch._render", REPORT, first=1),
     Failure("callbacks.metrics_log:MetricsLog.log", LOGGED, first=1),
     Failure("cpu_choice:CpuChoice.choose", CPU, first=1, is_raised=False),
     Failure("cpu_readings:PsutilReader.__init__", CPU, first=1, is_raised=False),

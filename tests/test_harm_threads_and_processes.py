@@ -83,8 +83,8 @@ def test_eight_threads_measure_at_once_while_another_ends_iterations(monkeypatch
                 each.result(PATIENCE_S)
         mine.finish_iter()
         measurements = mine.summary().stages["train"].measurements
-        assert STOPWATCH.recorder is not None
-        assert not any(each.is_open_on_any for each in STOPWATCH.recorder.stage.user_measurements.values())
+        assert STOPWATCH._recorder is not None
+        assert not any(each.is_open_on_any for each in STOPWATCH._recorder.stage.user_measurements.values())
     finally:
         mine.reset()
         NVTXRangeWrapper().disable()
@@ -100,7 +100,7 @@ def test_eight_threads_measure_at_once_while_another_ends_iterations(monkeypatch
 @pytest.mark.usefixtures("_threads_change_all_the_time")
 def test_names_that_threads_add_and_figures_that_they_ask_for_upset_no_iteration() -> None:
     recorder = Recorder(RecorderSettings(num_warmup_iters=0), has_phases=True)
-    STOPWATCH.attach(recorder)
+    STOPWATCH._attach(recorder)
     names = iter(range(10**9))
 
     def add_a_name_and_ask() -> None:

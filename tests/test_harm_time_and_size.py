@@ -119,7 +119,7 @@ def test_two_million_iterations_take_no_more_memory_than_a_few_thousand() -> Non
         handed_on += 1
 
     recorder.hand_on_to(count)
-    STOPWATCH.attach(recorder)
+    STOPWATCH._attach(recorder)
     label = IterationLabel()
     blocks = {}
     try:

@@ -202,8 +202,8 @@ def test_processes_that_one_profile_holds_are_told_apart(tmp_path: Path) -> None
         import os
         from lightning_timing import NVTXRangeWrapper
         ranges = NVTXRangeWrapper(keep_track_of_range_order=True)
-        ranges.push_phase("iteration", "validate", 0)
-        ranges.pop_phase()
+        ranges._push_phase("iteration", "validate", 0)
+        ranges._pop_phase()
         print("child", os.getpid())
         """,
     )
@@ -214,10 +214,10 @@ def test_processes_that_one_profile_holds_are_told_apart(tmp_path: Path) -> None
         import os, subprocess, sys
         from lightning_timing import NVTXRangeWrapper
         ranges = NVTXRangeWrapper(keep_track_of_range_order=True)
-        ranges.push_phase("iteration", "train", 0)
+        ranges._push_phase("iteration", "train", 0)
         print("parent", os.getpid(), flush=True)
         subprocess.run([sys.executable, *sys.argv[1:]], check=True)
-        ranges.pop_phase()
+        ranges._pop_phase()
         """,
     )
     output = profile(tmp_path, parent, TOOLS / "nsys_shim_run.py", built("nsys_shim.c"), child)

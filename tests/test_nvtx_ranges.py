@@ -71,11 +71,11 @@ def test_enabling_twice_is_an_error_and_after_disabling_none(wrapper: NVTXRangeW
 def test_until_it_is_enabled_every_method_is_a_no_op(wrapper: NVTXRangeWrapper, tool: FakeTool) -> None:
     wrapper.range_pop("never pushed")
     wrapper.range_push("mine")
-    wrapper.push_phase("forward", "train", 0)
-    wrapper.pop_phase()
+    wrapper._push_phase("forward", "train", 0)
+    wrapper._pop_phase()
 
     assert tool.events == []
-    assert wrapper.close_open_ranges() == []
+    assert wrapper._close_open_ranges() == []
 
 
 def test_without_a_tool_nothing_is_recorded_and_nothing_said(wrapper: NVTXRangeWrapper) -> None:
@@ -86,7 +86,7 @@ def test_without_a_tool_nothing_is_recorded_and_nothing_said(wrapper: NVTXRangeW
         wrapper.range_push("mine")
 
     assert wrapper.is_enabled
-    assert not wrapper.is_recording
+    assert not wrapper._is_recording
 
 
 def test_the_order_is_checked_without_a_tool_too(wrapper: NVTXRangeWrapper) -> None:
@@ -96,15 +96,15 @@ def test_the_order_is_checked_without_a_tool_too(wrapper: NVTXRangeWrapper) -> N
         wrapper.range_pop("other")
     wrapper.range_pop("mine")
 
-    assert wrapper.close_open_ranges() == []
+    assert wrapper._close_open_ranges() == []
 
 
 def test_disabling_closes_what_is_open(wrapper: NVTXRangeWrapper, tool: FakeTool) -> None:
     wrapper.enable()
-    wrapper.push_phase("iteration", "train", 0)
-    wrapper.push_phase("forward", "train", 0)
+    wrapper._push_phase("iteration", "train", 0)
+    wrapper._push_phase("forward", "train", 0)
     wrapper.disable()
-    wrapper.pop_phase()
+    wrapper._pop_phase()
 
     assert tool.events == ["+iteration", "+forward", "-forward", "-iteration"]
 
@@ -187,7 +187,7 @@ def test_a_refused_domain_is_said_once_with_the_versions_and_the_way_out(
     wrapper.range_push("mine")
 
     assert len(warned) == 1
-    assert not wrapper.is_recording
+    assert not wrapper._is_recording
 
 
 @pytest.mark.usefixtures("refusing_tool")
@@ -200,10 +200,10 @@ def test_a_refused_domain_is_replaced_by_torchs_own_nvtx_where_the_build_has_it(
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", tool.pop)
     with pytest.warns(UserWarning, match=CLASH + ".*torch's own NVTX, in the default domain"):
         wrapper.enable()
-    wrapper.push_phase("iteration", "train", 3)
+    wrapper._push_phase("iteration", "train", 3)
     wrapper.range_push("mine")
     wrapper.range_pop()
-    wrapper.pop_phase()
+    wrapper._pop_phase()
 
     assert tool.events == ["+iteration", "+mine", "-mine", "-iteration"]
 
@@ -227,7 +227,7 @@ def test_nvtx_disable_is_said_under_a_tool_and_otherwise_respected(
     with pytest.warns(UserWarning, match="NVTX_DISABLE=1 switches NVTX ranges off"):
         wrapper.enable()
 
-    assert not wrapper.is_recording
+    assert not wrapper._is_recording
 
 
 @pytest.mark.parametrize("tracked", [False, True])
@@ -260,12 +260,12 @@ def test_ranges_arrive_at_a_real_tool(tmp_path: Path) -> None:
         ranges.enable()
         end_capture = start_process_range("capture")
         for batch_idx in (4, 5):
-            ranges.push_phase("iteration", "train", batch_idx)
-            ranges.push_phase("forward", "train", batch_idx)
+            ranges._push_phase("iteration", "train", batch_idx)
+            ranges._push_phase("forward", "train", batch_idx)
             NVTXRangeWrapper().range_push("mine")
             ranges.range_pop("mine")
-            ranges.pop_phase()
-            ranges.pop_phase()
+            ranges._pop_phase()
+            ranges._pop_phase()
         end_capture()
         ranges.range_push("outside")
         ranges.disable()
@@ -329,17 +329,17 @@ def test_a_forked_child_cannot_close_what_its_parent_opened(tmp_path: Path) -> N
         from lightning_timing import NVTXRangeWrapper
 
         ranges = NVTXRangeWrapper(keep_track_of_range_order=True)
-        ranges.push_phase("iteration", "train", 0)
+        ranges._push_phase("iteration", "train", 0)
         ranges.range_push("parents")
         if os.fork() == 0:
             ranges.range_push("childs")
             ranges.range_pop("childs")
-            ranges.pop_phase()
-            print([entry.name for entry in ranges.recorder.open_ranges()], flush=True)
+            ranges._pop_phase()
+            print([entry.name for entry in ranges._recorder.open_ranges()], flush=True)
             os._exit(0)
         os.wait()
         ranges.range_pop("parents")
-        ranges.pop_phase()
+        ranges._pop_phase()
     """
     recording = record(code, tmp_path)
 
@@ -356,13 +356,13 @@ def test_under_a_tool_an_exception_leaves_every_range_closed_innermost_first(tmp
 
         warnings.simplefilter("ignore")
         ranges = NVTXRangeWrapper(False, False, True)
-        ranges.push_phase("iteration", "train", 0)
-        ranges.push_phase("forward", "train", 0)
+        ranges._push_phase("iteration", "train", 0)
+        ranges._push_phase("forward", "train", 0)
         try:
             ranges.range_push("mine")
             raise KeyboardInterrupt
         except KeyboardInterrupt:
-            print([entry.name for entry in ranges.close_open_ranges()])
+            print([entry.name for entry in ranges._close_open_ranges()])
     """
     recording = record(code, tmp_path)
 

@@ -263,3 +263,26 @@ def test_in_a_trainer_without_it_the_calls_are_the_iterations(clock: FakeClock, 
 
     assert (stage.iterations, stage.warmup_iterations) == (3, 1)
     assert (stage.measurements["encoder"].count, stage.measurements["encoder"].mean_s) == (3, 0.005)
+
+
+def test_the_singletons_offer_what_is_documented_and_no_more() -> None:
+    """All else is for the callbacks and `span`, and may change."""
+    offered = {cls: {name for name in dir(cls) if not name.startswith("_")} for cls in (Stopwatch, NVTXRangeWrapper)}
+
+    switches = {"enable", "disable", "is_enabled"}
+    assert offered == {
+        NVTXRangeWrapper: {*switches, "range_push", "range_pop"},
+        Stopwatch: {
+            *switches,
+            "reset",
+            "get_num_nonwarmup_iters_measured",
+            "start_meas",
+            "end_meas",
+            "set_cpu_usage_meas_name",
+            "start_one_time_measurement",
+            "end_one_time_measurement",
+            "finish_iter",
+            "print_eval_times",
+            "summary",
+        },
+    }

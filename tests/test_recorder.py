@@ -255,7 +255,7 @@ def test_device_times_of_iterations_that_do_not_count_are_left_out() -> None:
         recorder.close_iteration()
         return recorder.count_iteration(IterationLabel())
 
-    Stopwatch().attach(recorder)
+    Stopwatch()._attach(recorder)
     begin_with_kernel(50)
     assert not count()
     begin_with_kernel(30)
@@ -374,7 +374,7 @@ def test_no_cpu_usage_of_the_user_s_measurements_is_metered_in_warm_up(
     begun: list[tuple[str, int]] = []
     monkeypatch.setattr(CpuUsageMeter, "begin", lambda _: begun.append(now))
     recorder = new_recorder(clock, num_warmup_iters)
-    Stopwatch().attach(recorder)
+    Stopwatch()._attach(recorder)
     recorder.choose_cpu_usage("mine")
     for segment in ("first", "second"):
         if segment == "second":

@@ -236,9 +236,9 @@ def test_both_may_be_switched_at_once_by_two_threads() -> None:
             each.result(60)
     with span("mine"):
         with pytest.warns(UserWarning, match="left open"):
-            assert [each.name for each in ranges.close_open_ranges()] == ["mine"]
-        assert STOPWATCH.recorder is not None
-        assert STOPWATCH.recorder.stage.user_measurements["mine"].is_open_on_any
+            assert [each.name for each in ranges._close_open_ranges()] == ["mine"]
+        assert STOPWATCH._recorder is not None
+        assert STOPWATCH._recorder.stage.user_measurements["mine"].is_open_on_any
         ranges.disable()
     mine.reset()
 
@@ -252,7 +252,7 @@ def test_a_handler_that_raises_as_it_is_switched_on_leaves_it_off(monkeypatch: p
         (NVTXRangeWrapper, lambda: NVTXRangeWrapper().enable(keep_track_of_range_order=True)),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(singleton, "on_switch", staticmethod(interrupted))
+            patch.setattr(singleton, "_on_switch", staticmethod(interrupted))
             with pytest.raises(KeyboardInterrupt):
                 enable()
-        assert singleton().recorder is None
+        assert singleton()._recorder is None

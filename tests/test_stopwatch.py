@@ -406,7 +406,7 @@ def test_a_measurement_is_ended_on_the_thread_that_started_it(stopwatch: Stopwat
 def test_an_interval_that_ends_in_another_stage_is_that_of_the_one_it_began_in(clock: FakeClock) -> None:
     stopwatch = Stopwatch()
     recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, has_phases=True)
-    stopwatch.attach(recorder)
+    stopwatch._attach(recorder)
     for _ in range(2):
         stopwatch.start_meas("a")
         clock.advance(MS)
@@ -487,7 +487,7 @@ def test_it_prints_every_so_many_counted_iterations(clock: FakeClock, capsys: py
 
 
 def test_what_a_print_takes_is_in_no_iteration(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stopwatch, "render", staticmethod(lambda *_: str(clock.advance(500 * MS))))
+    monkeypatch.setattr(Stopwatch, "_render", staticmethod(lambda *_: str(clock.advance(500 * MS))))
     stopwatch = Stopwatch(num_warmup_iters=0, print_every_n_iters=1, clock=clock)
     try:
         for _ in range(3):
@@ -508,7 +508,7 @@ def test_a_print_that_failed_is_not_tried_again(clock: FakeClock) -> None:
         raise BrokenPipeError("nobody listens")
 
     stopwatch, recorder = Stopwatch(), Recorder(RecorderSettings(num_warmup_iters=0), clock)
-    stopwatch.attach(recorder, printer=refuse, printing=Part("the printed report", strict=False))
+    stopwatch._attach(recorder, printer=refuse, printing=Part("the printed report", strict=False))
     recorder.report_every(1, stopwatch.print_eval_times)
     with pytest.warns(UserWarning, match="the printed report is off.*nobody listens"):
         stopwatch.finish_iter()
@@ -525,7 +525,7 @@ def test_figures_that_cannot_be_had_are_not_printed(clock: FakeClock, monkeypatc
     printed: list[str] = []
     stopwatch, recorder = Stopwatch(), Recorder(RecorderSettings(num_warmup_iters=0), clock)
     monkeypatch.setattr(recorder, "figures", fail)
-    stopwatch.attach(recorder, printer=printed.append, part=Part("the Stopwatch", strict=False))
+    stopwatch._attach(recorder, printer=printed.append, part=Part("the Stopwatch", strict=False))
     with pytest.warns(UserWarning, match="no figures") as warned:
         stopwatch.print_eval_times()
     nothing = stopwatch.summary()

@@ -244,8 +244,8 @@ class StopwatchMachine(RuleBasedStateMachine):
         check_stage(stage, self.model)
 
     def teardown(self) -> None:
-        if self.model is not None and STOPWATCH.recorder is not None:
-            check_open(STOPWATCH.recorder, self.model)
+        if self.model is not None and STOPWATCH._recorder is not None:
+            check_open(STOPWATCH._recorder, self.model)
         self.threads.close()
         self.stopwatch.reset()
 
@@ -361,7 +361,7 @@ class RecorderMachine(RuleBasedStateMachine):
         self.stage = self.model_of("train")
         self.iteration: ModelLedger | None = None
         self.between: ModelLedger | None = None
-        STOPWATCH.attach(self.recorder)
+        STOPWATCH._attach(self.recorder)
 
     def model_of(self, stage: str) -> ModelLoopStage:
         return self.stages.setdefault(stage, ModelLoopStage(LOOP_STAGES[stage]))

@@ -43,7 +43,7 @@ _IMPORTED_ON_USE: Final = {
 }
 
 # Rendering lies in a layer above the Stopwatch, so it is handed down from here.
-Stopwatch.render = staticmethod(live_report)
+Stopwatch._render = staticmethod(live_report)
 
 
 def __getattr__(name: str) -> Any:

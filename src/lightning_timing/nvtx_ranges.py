@@ -41,18 +41,18 @@ class NVTXRangeWrapper:
         MisuseError: If it is to be enabled and is enabled already.
     """
 
-    on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
+    _on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
     """Called whenever pushing and popping begins or ceases to have an effect. Set by `span`."""
 
-    __slots__ = ("_enabled", "part", "pushes_phases", "recorder")
+    __slots__ = ("_enabled", "_part", "_pushes_phases", "_recorder")
 
     _instance: ClassVar[NVTXRangeWrapper | None] = None
     _enabled: bool
-    part: Part
+    _part: Part
     """Handles failures while the wrapper is enabled."""
-    pushes_phases: bool
+    _pushes_phases: bool
     """Whether a callback enabled it, which pushes the phases of its run."""
-    recorder: RangeRecorder | None
+    _recorder: RangeRecorder | None
     """Takes the ranges; None while pushing and popping has no effect."""
 
     def __new__(cls, *args: bool, **kwargs: bool) -> NVTXRangeWrapper:
@@ -60,9 +60,9 @@ class NVTXRangeWrapper:
         instance = cls._instance
         if instance is None:
             instance = cls._instance = super().__new__(cls)
-            instance._enabled = instance.pushes_phases = False
-            instance.part = Part("NVTX", strict=True)
-            instance.recorder = None
+            instance._enabled = instance._pushes_phases = False
+            instance._part = Part("NVTX", strict=True)
+            instance._recorder = None
         return instance
 
     def __init__(self, *args: bool, **kwargs: bool) -> None:
@@ -79,9 +79,9 @@ class NVTXRangeWrapper:
         return self._enabled
 
     @property
-    def is_recording(self) -> bool:
+    def _is_recording(self) -> bool:
         """Whether pushing and popping has any effect: enabled, and a tool takes the ranges or an option is on."""
-        return self.recorder is not None
+        return self._recorder is not None
 
     def enable(
         self, sync_on_push: bool = False, sync_on_pop: bool = False, keep_track_of_range_order: bool = False
@@ -112,24 +112,24 @@ class NVTXRangeWrapper:
                 sync_on_pop=synchronize if sync_on_pop else None,
             )
             self._switch_to(recorder)
-        self.part = Part("NVTX", strict=keep_track_of_range_order, turn_off=self._give_up)
+        self._part = Part("NVTX", strict=keep_track_of_range_order, turn_off=self._give_up)
         self._enabled = True
 
     def disable(self) -> None:
         """Closes the ranges that this thread has open, and makes every method a no-op again. May be called twice."""
-        self._enabled = self.pushes_phases = False
+        self._enabled = self._pushes_phases = False
         recorder = self._switch_to(None)
         if recorder is not None:
-            with self.part:
+            with self._part:
                 recorder.close_all()
 
     def _switch_to(self, recorder: RangeRecorder | None) -> RangeRecorder | None:
         """Sends ranges to another recorder, or to none. Returns the previous recorder."""
-        before, self.recorder = self.recorder, recorder
+        before, self._recorder = self._recorder, recorder
         try:
-            type(self).on_switch()
+            type(self)._on_switch()
         except BaseException:  # of a signal's handler: ranges are recorded everywhere or nowhere
-            self.recorder = None
+            self._recorder = None
             raise
         return before
 
@@ -147,12 +147,12 @@ class NVTXRangeWrapper:
         Raises:
             MisuseError: If the order of ranges is tracked and the name is empty, too long or cannot be written.
         """
-        recorder = self.recorder
+        recorder = self._recorder
         if recorder is not None:
             try:
                 recorder.push(name)
             except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
-                self.part.fail(error)
+                self._part.fail(error)
 
     def range_pop(self, expected_name: str | None = None) -> None:
         """Closes the range that the calling thread opened last.
@@ -164,25 +164,25 @@ class NVTXRangeWrapper:
             RangeMismatchError: If the order of ranges is tracked, and the thread has no range open that it may close,
                 or the innermost one has another name. It is left open.
         """
-        recorder = self.recorder
+        recorder = self._recorder
         if recorder is not None:
             try:
                 recorder.pop(expected_name)
             except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
-                self.part.fail(error)
+                self._part.fail(error)
 
-    def unwind(self, name: str) -> None:
+    def _unwind(self, name: str) -> None:
         """Closes the calling thread's ranges down to the innermost one of this name. For `span`, when its block raises.
 
         Args:
             name: The range's name.
         """
-        recorder = self.recorder
+        recorder = self._recorder
         if recorder is not None:
-            with self.part:
+            with self._part:
                 recorder.unwind(name)
 
-    def push_phase(self, phase: str, stage: str, batch_idx: int) -> None:
+    def _push_phase(self, phase: str, stage: str, batch_idx: int) -> None:
         """Opens a phase on the calling thread. For the callbacks.
 
         Args:
@@ -190,32 +190,32 @@ class NVTXRangeWrapper:
             stage: The category of it and of the ranges inside it.
             batch_idx: The payload of it and of the ranges inside it.
         """
-        recorder = self.recorder
+        recorder = self._recorder
         if recorder is not None:
             recorder.push_phase(phase, stage, batch_idx)
 
-    def pop_phase(self) -> None:
+    def _pop_phase(self) -> None:
         """Closes the innermost phase of the calling thread, and first, with a warning, what was left open inside it.
 
         For the callbacks. Never raises for what user code did; does nothing where no phase is open.
         """
-        recorder = self.recorder
+        recorder = self._recorder
         if recorder is not None:
             recorder.pop_phase()
 
-    def close_open_ranges(self) -> list[OpenRange]:
+    def _close_open_ranges(self) -> list[OpenRange]:
         """Closes this thread's ranges, phases included, innermost first. For the end of a run, however it ends.
 
         Returns:
             The ranges, phases aside, that user code left open since the wrapper was enabled or this was last called.
             Those of other threads are still open: only the thread that opened a range can close it.
         """
-        return [] if self.recorder is None else self.recorder.close_all()
+        return [] if self._recorder is None else self._recorder.close_all()
 
     def _forget_parent(self) -> None:
         """Forgets the open ranges, in a forked child: only the parent can close them."""
-        if self.recorder is not None:
-            self.recorder.forget_open()
+        if self._recorder is not None:
+            self._recorder.forget_open()
 
 
 NVTX_RANGES: Final = NVTXRangeWrapper()

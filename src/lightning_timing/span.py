@@ -88,7 +88,7 @@ class Span:
 
 
 def _start(span: Span) -> None:
-    recorder = STOPWATCH.recorder
+    recorder = STOPWATCH._recorder
     if recorder is not None:
         recorder.user.start(span.name)
 
@@ -96,7 +96,7 @@ def _start(span: Span) -> None:
 def _end(
     span: Span, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    recorder = STOPWATCH.recorder
+    recorder = STOPWATCH._recorder
     if recorder is None:
         return
     if kind is None:
@@ -116,7 +116,7 @@ def _pop(
     if kind is None:
         NVTX_RANGES.range_pop(span.name)
     else:
-        NVTX_RANGES.unwind(span.name)
+        NVTX_RANGES._unwind(span.name)
 
 
 def _push_and_start(span: Span) -> None:
@@ -124,7 +124,7 @@ def _push_and_start(span: Span) -> None:
     try:
         _start(span)
     except BaseException:  # misuse, or a signal's handler: no `__exit__` follows
-        NVTX_RANGES.unwind(span.name)
+        NVTX_RANGES._unwind(span.name)
         raise
 
 
@@ -152,7 +152,7 @@ def _switch() -> None:
     """
     before = None
     # Another thread may enable something meanwhile, so this repeats until nothing has changed.
-    while before != (now := (STOPWATCH.recorder is not None, NVTX_RANGES.recorder is not None)):
+    while before != (now := (STOPWATCH._recorder is not None, NVTX_RANGES._recorder is not None)):
         enter, leave = _WHAT_IT_DOES[now]
         # Nothing is called between these two, so no other thread enters a span with one of them and not the other.
         Span.__enter__ = enter
@@ -160,7 +160,7 @@ def _switch() -> None:
         before = now
 
 
-Stopwatch.on_switch = NVTXRangeWrapper.on_switch = staticmethod(_switch)
+Stopwatch._on_switch = NVTXRangeWrapper._on_switch = staticmethod(_switch)
 _switch()
 
 _spans: dict[str, Span] = {}

@@ -35,15 +35,15 @@ class Stopwatch:
     worker of a DataLoader, it starts out disabled, whether that was spawned or forked.
     """
 
-    render: ClassVar[Callable[[Figures, TimingOverhead | None], str]] = staticmethod(lambda figures, _: repr(figures))
+    _render: ClassVar[Callable[[Figures, TimingOverhead | None], str]] = staticmethod(lambda figures, _: repr(figures))
     """Turns the figures into the printed report. Set by the package, since rendering lies in a layer above."""
 
-    on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
+    _on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
     """Called whenever the Stopwatch was enabled or disabled. Set by `span`, which rebinds its methods then."""
 
-    __slots__ = ("_last", "_part", "_print", "_printing", "recorder")
+    __slots__ = ("_last", "_part", "_print", "_printing", "_recorder")
 
-    recorder: Recorder | None
+    _recorder: Recorder | None
     """Takes the measurements; None while disabled."""
 
     _instance: ClassVar[Stopwatch | None] = None
@@ -100,11 +100,11 @@ class Stopwatch:
         settings = RecorderSettings(num_warmup_iters=num_warmup_iters, on_misuse=on_misuse)
         check_whole_number("print_every_n_iters", print_every_n_iters, least=1, or_none=True)
         recorder = Recorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
-        self.attach(recorder)
+        self._attach(recorder)
         if print_every_n_iters is not None:
             recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.name))
 
-    def attach(
+    def _attach(
         self,
         recorder: Recorder,
         *,
@@ -123,7 +123,7 @@ class Stopwatch:
         Raises:
             MisuseError: It is enabled already.
         """
-        if self.recorder is not None:
+        if self._recorder is not None:
             raise MisuseError("the Stopwatch is enabled already; call disable() first")
         self._print = printer
         self._part = part or Part(_NAME, strict=True)
@@ -132,16 +132,16 @@ class Stopwatch:
         self._switch_to(recorder)
 
     def _switch_to(self, recorder: Recorder | None) -> None:
-        self.recorder = recorder
+        self._recorder = recorder
         try:
-            type(self).on_switch()
+            type(self)._on_switch()
         except BaseException:  # of a signal's handler: it is either enabled everywhere or nowhere
-            self.recorder = None
+            self._recorder = None
             raise
 
-    def detach(self, recorder: Recorder) -> None:
+    def _detach(self, recorder: Recorder) -> None:
         """Turns every method into a no-op again, if it is this recorder that takes the measurements."""
-        if self.recorder is recorder:
+        if self._recorder is recorder:
             recorder.report_every(1, None)
             self._last = recorder
             self._switch_to(None)
@@ -152,9 +152,9 @@ class Stopwatch:
 
     def disable(self) -> None:
         """Turns every method into a no-op again. The figures stay readable until the next `enable` or `reset`."""
-        recorder = self.recorder
+        recorder = self._recorder
         if recorder is not None:
-            self.detach(recorder)
+            self._detach(recorder)
             with self._part:
                 recorder.release()
 
@@ -166,11 +166,11 @@ class Stopwatch:
     @property
     def is_enabled(self) -> bool:
         """Whether it measures."""
-        return self.recorder is not None
+        return self._recorder is not None
 
     def get_num_nonwarmup_iters_measured(self) -> int:
         """Returns how many iterations of the current stage were counted."""
-        recorder = self.recorder or self._last
+        recorder = self._recorder or self._last
         if recorder is None:
             return 0
         recorder.catch_up()
@@ -186,8 +186,8 @@ class Stopwatch:
             MisuseError: It is open on this thread already, or the name is refused, and misuse is to be raised.
         """
         # Not even a local variable, which would cost as much as the test. No other thread comes between the two reads.
-        if self.recorder is not None:
-            self.recorder.user.start(name)
+        if self._recorder is not None:
+            self._recorder.user.start(name)
 
     def end_meas(self, name: str) -> None:
         """Ends a measurement.
@@ -198,8 +198,8 @@ class Stopwatch:
         Raises:
             MisuseError: It is not open on this thread, and misuse is to be raised.
         """
-        if self.recorder is not None:
-            self.recorder.user.end(name)
+        if self._recorder is not None:
+            self._recorder.user.end(name)
 
     def set_cpu_usage_meas_name(self, name: str) -> None:
         """Meters the CPU usage of one measurement as well. May be called again with the same name.
@@ -209,9 +209,9 @@ class Stopwatch:
         Raises:
             MisuseError: Another measurement was chosen already, or the name is refused, and misuse is to be raised.
         """
-        if self.recorder is not None and not self.recorder.is_compiling():
+        if self._recorder is not None and not self._recorder.is_compiling():
             with self._part:
-                self.recorder.choose_cpu_usage(name)
+                self._recorder.choose_cpu_usage(name)
 
     def start_one_time_measurement(self, name: str) -> None:
         """Starts a measurement that is made once in a run, whatever the warm-up.
@@ -219,9 +219,9 @@ class Stopwatch:
         Raises:
             MisuseError: The name was started already, and misuse is to be raised.
         """
-        if self.recorder is not None and not self.recorder.is_compiling():
+        if self._recorder is not None and not self._recorder.is_compiling():
             with self._part:
-                self.recorder.one_time.start(name)
+                self._recorder.one_time.start(name)
 
     def end_one_time_measurement(self, name: str) -> None:
         """Ends a one-time measurement.
@@ -229,9 +229,9 @@ class Stopwatch:
         Raises:
             MisuseError: It is not running, and misuse is to be raised.
         """
-        if self.recorder is not None and not self.recorder.is_compiling():
+        if self._recorder is not None and not self._recorder.is_compiling():
             with self._part:
-                self.recorder.one_time.end(name)
+                self._recorder.one_time.end(name)
 
     def finish_iter(self) -> None:
         """Ends the iteration. Warm-up, averages per iteration and the periodic print depend on this call.
@@ -241,7 +241,7 @@ class Stopwatch:
         Raises:
             MisuseError: A measurement is still open on this thread, and misuse is to be raised.
         """
-        recorder = self.recorder
+        recorder = self._recorder
         if recorder is None or recorder.is_compiling():
             return
         try:
@@ -251,7 +251,7 @@ class Stopwatch:
 
     def print_eval_times(self) -> None:
         """Prints the report so far."""
-        recorder = self.recorder or self._last
+        recorder = self._recorder or self._last
         if recorder is not None:
             self._print_report(recorder)
 
@@ -262,7 +262,7 @@ class Stopwatch:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
         from lightning_timing.figures import Figures
 
-        recorder = self.recorder or self._last
+        recorder = self._recorder or self._last
         figures = Figures(stages={}, one_time={}, cpu_usage=None)
         if recorder is not None:
             with self._part:
@@ -289,7 +289,7 @@ def print_report(
         figures = recorder.figures(stage)
     if figures is not None:
         with printing:
-            printer(Stopwatch.render(figures, None))
+            printer(Stopwatch._render(figures, None))
 
 
 def _detached(part: Part, name: str) -> Part:

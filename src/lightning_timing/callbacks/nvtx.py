@@ -33,19 +33,19 @@ class RangeFollower:
     def begin_first_data_wait(self, resumed: bool) -> None:
         """Opens the range of the wait for the first batch, as a new loop over batches begins."""
         self._batch_idx = 0
-        NVTX_RANGES.push_phase(FIRST_DATA_WAIT, self._stage, 0)
+        NVTX_RANGES._push_phase(FIRST_DATA_WAIT, self._stage, 0)
 
     def end_first_data_wait(self) -> None:
         """Closes the range of the wait for the first batch."""
-        NVTX_RANGES.pop_phase()
+        NVTX_RANGES._pop_phase()
 
     def begin_iteration(self) -> None:
         """Opens the iteration's range."""
-        NVTX_RANGES.push_phase(ITERATION, self._stage, self._batch_idx)
+        NVTX_RANGES._push_phase(ITERATION, self._stage, self._batch_idx)
 
     def close_iteration(self, at_last: bool) -> None:
         """Closes the iteration's range."""
-        NVTX_RANGES.pop_phase()
+        NVTX_RANGES._pop_phase()
 
     def count_iteration(self, label: IterationLabel) -> None:
         """Notes the index of the next batch."""
@@ -53,18 +53,18 @@ class RangeFollower:
 
     def drop_iteration(self) -> None:
         """Closes the iteration's range."""
-        NVTX_RANGES.pop_phase()
+        NVTX_RANGES._pop_phase()
 
     def rest(self) -> None:
         """Does nothing: no range is open."""
 
     def enter(self, phase: str, since_last: bool) -> None:
         """Opens a phase's range."""
-        NVTX_RANGES.push_phase(phase, self._stage, self._batch_idx)
+        NVTX_RANGES._push_phase(phase, self._stage, self._batch_idx)
 
     def leave(self, paused: bool) -> None:
         """Closes the innermost phase's range."""
-        NVTX_RANGES.pop_phase()
+        NVTX_RANGES._pop_phase()
 
 
 class _Running(NamedTuple):
@@ -113,16 +113,16 @@ class NVTXCallback(PhaseCallback):
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
         """Enables the wrapper, and follows the phases if ranges have any effect."""
         if NVTX_RANGES.is_enabled:
-            if NVTX_RANGES.is_recording and not NVTX_RANGES.pushes_phases and not trainer.global_rank:
+            if NVTX_RANGES._is_recording and not NVTX_RANGES._pushes_phases and not trainer.global_rank:
                 warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
             return None
         with warnings.catch_warnings() if trainer.global_rank else nullcontext():
             if trainer.global_rank:
                 warnings.simplefilter("ignore")  # rank 0 says it for all
             NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
-        NVTX_RANGES.pushes_phases = True
-        self._part = NVTX_RANGES.part  # one part, whether it fails in a user's call or here
-        if not NVTX_RANGES.is_recording:
+        NVTX_RANGES._pushes_phases = True
+        self._part = NVTX_RANGES._part  # one part, whether it fails in a user's call or here
+        if not NVTX_RANGES._is_recording:
             return _Running(None, None)
         follower = RangeFollower()
         with ExitStack() as undo:
@@ -137,7 +137,7 @@ class NVTXCallback(PhaseCallback):
         try:
             if running.follower is not None:
                 leave(trainer, running.follower)
-            left_open = NVTX_RANGES.close_open_ranges()
+            left_open = NVTX_RANGES._close_open_ranges()
         finally:
             NVTX_RANGES.disable()
         if left_open and status == "completed":

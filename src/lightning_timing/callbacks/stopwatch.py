@@ -185,13 +185,13 @@ class StopwatchCallback(PhaseCallback):
         with ExitStack() as undo:
             undo.callback(recorder.release)
             if not STOPWATCH.is_enabled:
-                STOPWATCH.attach(recorder, printer=pl_module.print, part=self._part, printing=printing)
-                undo.callback(STOPWATCH.detach, recorder)
-            elif is_first(trainer.global_rank, self.ranks) and not isinstance(STOPWATCH.recorder, LateRecorder):
+                STOPWATCH._attach(recorder, printer=pl_module.print, part=self._part, printing=printing)
+                undo.callback(STOPWATCH._detach, recorder)
+            elif is_first(trainer.global_rank, self.ranks) and not isinstance(STOPWATCH._recorder, LateRecorder):
                 warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
-            session.on_off.append(partial(STOPWATCH.detach, recorder))  # or what the user measures waits for ever
+            session.on_off.append(partial(STOPWATCH._detach, recorder))  # or what the user measures waits for ever
             settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
             run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._part))
             undo.callback(run.files.end_segment, "failed")
@@ -217,7 +217,7 @@ class StopwatchCallback(PhaseCallback):
         """Makes the Stopwatch's methods no-ops."""
         if self._running is not None:
             self._running.recorder.report_every(1, None)
-            STOPWATCH.detach(self._running.recorder)
+            STOPWATCH._detach(self._running.recorder)
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
         """Writes what is known, prints it, and leaves everything as it was."""
@@ -225,7 +225,7 @@ class StopwatchCallback(PhaseCallback):
         is_late = running.session.trail.follower is recorder
         with ExitStack() as finally_:
             finally_.callback(running.files.end_segment, status)
-            finally_.callback(STOPWATCH.detach, recorder)
+            finally_.callback(STOPWATCH._detach, recorder)
             finally_.callback(recorder.report_every, 1, None)
             for step in (partial(leave, trainer, recorder), recorder.take_outside, recorder.release):
                 with self._part:
@@ -238,7 +238,7 @@ class StopwatchCallback(PhaseCallback):
                 warnings.warn(f"lightning_timing: {reason}", stacklevel=2)
             if not running.printing.is_off:
                 with running.printing:
-                    report = Stopwatch.render(figures, overhead)
+                    report = Stopwatch._render(figures, overhead)
                     if note := contention_note(figures.cpu_usage, os.cpu_count(), trainer.world_size):
                         report = f"note: {note}\n{report}"
                     if running.files.is_written:
