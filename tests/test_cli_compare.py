@@ -48,7 +48,7 @@ def test_text_has_medians_change_interval_verdict_and_conditions(
     assert forward[-5:] == ["slower", "in", "these", "runs", "100"]
     assert ["device", "cpu", "cuda:0"] in [line.split() for line in lines]
     (place,) = (place for place, line in enumerate(lines) if line.startswith("note: one run a side"))
-    assert place < lines.index("Differing conditions") < lines.index("train")
+    assert place < lines.index("Differing conditions") < lines.index("train: medians")
 
 
 def test_a_run_compared_with_itself_shows_no_difference(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,7 @@ def test_a_run_compared_with_itself_shows_no_difference(before: Path, capsys: py
     text = capsys.readouterr().out
     assert "slower" not in text
     assert "faster" not in text
-    assert text.count("no difference shown") == 3
+    assert text.count("no difference shown") == 4
     assert "conditions: no difference is recorded" in text
     assert f"note: {before / 'timing'}: this run was given before" in text
 
@@ -81,7 +81,16 @@ def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsy
     assert compare(before, after, "--json") == 0
     found = shown(capsys)
     assert list(found) == [
-        *("before", "after", "one_run_a_side", "differences", "changes", "absences", "samples_per_second"),
+        *(
+            "before",
+            "after",
+            "one_run_a_side",
+            "differences",
+            "changes",
+            "mean_iterations",
+            "absences",
+            "samples_per_second",
+        ),
         *("notes", "fail_above"),
     ]
     assert found["one_run_a_side"] is True
@@ -106,6 +115,31 @@ def test_markdown_is_a_table(before: Path, after: Path, capsys: pytest.CaptureFi
     assert compare(before, after, "--markdown") == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| &emsp;forward | 10.0 ms | 12.0 ms |") for line in lines) == 1
+
+
+def test_what_only_some_iterations_do_is_found_by_the_mean_and_held_against_the_threshold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the optimizer's step where gradients are accumulated, which the median does not hear of."""
+    sides = []
+    for name, step_ms in (("before", 20), ("after", 40)):
+        times = [ms + (step_ms if place % 4 == 3 else 0) for place, ms in enumerate(noisy_ms(5))]
+        sides.append(write_run(tmp_path / name, times))
+
+    assert compare(*sides, "--fail-above", "5%") == 1
+    lines = capsys.readouterr().out.splitlines()
+    (mean,) = (line for line in lines if line.startswith("train: an iteration takes"))
+    assert "16.0 ms before, 21.0 ms after on average (+31" in mean
+    assert mean.endswith("slower in these runs")
+    (median,) = (line for line in lines if line.startswith("iteration"))
+    assert "no difference shown" in median
+    assert lines[-1].startswith("above 5 %: train mean iteration (+")
+
+    assert compare(*sides, "--json") == 0
+    (found,) = shown(capsys)["mean_iterations"]
+    assert found["stage"] == "train"
+    assert found["low"] < found["change"] < found["high"]
+    assert compare(*sides, "--fail-above", "5%", "--measurement", "other") == 0
 
 
 def test_several_runs_a_side(before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from lightning_timing.median_change import (
     FASTER,
     MIN_TIMES,
+    MIN_TIMES_FOR_MEAN,
     NO_DIFFERENCE,
     SLOWER,
     TOO_FEW,
     TOO_SHORT,
     TOO_UNEVEN,
-    MedianChange,
+    CenterChange,
     _long_run_variance,
     _reach_in_quantiles,
+    mean_change,
     median_change,
     student_t,
 )
@@ -54,11 +56,15 @@ def ar1(rng: np.random.Generator, iterations: int, correlation: float, noise: No
     return times
 
 
-def trials(before: FloatArray, after: FloatArray) -> list[MedianChange]:
+def trials(before: FloatArray, after: FloatArray) -> list[CenterChange]:
     return [median_change([old], [new]) for old, new in zip(before, after, strict=True)]
 
 
-def trials_of_runs(rng: np.random.Generator, runs: tuple[int, int], change: float = 0.0) -> list[MedianChange]:
+def mean_trials(before: FloatArray, after: FloatArray) -> list[CenterChange]:
+    return [mean_change([old], [new]) for old, new in zip(before, after, strict=True)]
+
+
+def trials_of_runs(rng: np.random.Generator, runs: tuple[int, int], change: float = 0.0) -> list[CenterChange]:
     """Trials of several runs a side, whose speeds differ by 1 % from run to run."""
     sides = [
         [ar1(rng, 60, 0.5) * np.exp(0.01 * rng.standard_normal((TRIALS, 1)) + shift) for _ in range(count)]
@@ -67,7 +73,7 @@ def trials_of_runs(rng: np.random.Generator, runs: tuple[int, int], change: floa
     return [median_change(*([run[trial] for run in side] for side in sides)) for trial in range(TRIALS)]
 
 
-def count(changes: list[MedianChange], *verdicts: str) -> int:
+def count(changes: list[CenterChange], *verdicts: str) -> int:
     return sum(change.verdict in verdicts for change in changes)
 
 
@@ -255,3 +261,46 @@ def test_student_t_is_that_of_the_tables(degrees: float, value: float) -> None:
 
 def test_student_t_of_many_degrees_of_freedom_is_normal() -> None:
     assert student_t(10**9) == pytest.approx(1.96, rel=2e-3)
+
+
+# ---- the mean ----
+
+
+@pytest.mark.parametrize("noise", ["normal", "heavy-tailed", "skewed"])
+@pytest.mark.parametrize(("correlation", "iterations"), [(0, 30), (0, 300), (0.5, 30), (0.5, 300), (0.8, 100)])
+def test_means_of_one_process_seldom_differ(correlation: float, iterations: int, noise: Noise) -> None:
+    rng = np.random.default_rng(19)
+    before, after = ar1(rng, iterations, correlation, noise), ar1(rng, iterations, correlation, noise)
+    assert count(mean_trials(before, after), FASTER, SLOWER) <= MOST_FALSE
+
+
+@pytest.mark.parametrize("correlation", [0, 0.5, 0.8])
+def test_a_change_of_the_mean_by_3_percent_in_300_iterations_is_found(correlation: float) -> None:
+    rng = np.random.default_rng(20)
+    before, after = ar1(rng, 300, correlation), ar1(rng, 300, correlation)
+    assert count(mean_trials(before, after * 1.03), SLOWER) >= 0.9 * TRIALS
+    assert count(mean_trials(before, after / 1.03), FASTER) >= 0.9 * TRIALS
+
+
+@pytest.mark.parametrize("every", [2, 4, 10])
+def test_what_only_some_iterations_do_changes_the_mean_and_not_the_median(every: int) -> None:
+    before, after = ar1(np.random.default_rng(21), 100, 0.3)[:2]
+    before[::every] += MEDIAN_NS
+    after[::every] += 2 * MEDIAN_NS
+
+    assert median_change([before], [after]).verdict != SLOWER or every == 2  # where the median lies between the two
+    changed = mean_change([before], [after])
+    assert changed.verdict == SLOWER
+    expected = (1 + 2 / every) / (1 + 1 / every) - 1
+    assert changed.low is not None
+    assert changed.high is not None
+    assert changed.low < expected < changed.high < 2 * expected
+
+
+def test_a_mean_takes_more_times_than_a_median() -> None:
+    times = ar1(np.random.default_rng(22), MIN_TIMES_FOR_MEAN, 0)[0]
+
+    assert mean_change([times], [times]).verdict == NO_DIFFERENCE
+    few = mean_change([times], [times[1:]])
+    assert (few.verdict, few.low) == (TOO_FEW, None)
+    assert "fewer than 30 times" in (few.reason or "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import Difference, differences
-from lightning_timing.median_change import ChangeVerdict, median_change
+from lightning_timing.median_change import ChangeVerdict, mean_change, median_change
 from lightning_timing.phases import ITERATION, STAGES, place_in_loop
 from lightning_timing.run_times import Measured, TimeKind
 
@@ -24,6 +24,7 @@ ONE_RUN_A_SIDE: Final = (
     "one run a side: runs of the same code differ too, and by how much only several a side show (three or more: "
     "--before A1 A2 A3 --after B1 B2 B3); what follows is about these two runs, not yet about the code"
 )
+_ITERATION: Final = Measured(ITERATION, "host")
 _TWICE: Final = "this run was given before, and a run compared with itself, or counted twice, shows nothing"
 
 
@@ -95,6 +96,40 @@ class Absence:
     kind: AbsenceKind
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeanIteration:
+    """How long an iteration takes on average. Unlike the median it changes with what only some iterations do.
+
+    Attributes:
+        stage: The stage.
+        before_s: The mean before, in seconds; of several runs, the geometric mean of theirs.
+        after_s: The same after.
+        runs_before: How many runs it is of.
+        runs_after: The same after.
+        change: As in `MeasurementChange`, and so are those that follow.
+        low: Lower end of its interval.
+        high: Upper end.
+        verdict: Its verdict.
+        reason: Why there is no answer.
+    """
+
+    stage: str
+    before_s: float
+    after_s: float
+    runs_before: int
+    runs_after: int
+    change: float | None
+    low: float | None
+    high: float | None
+    verdict: ChangeVerdict
+    reason: str | None
+
+    @property
+    def is_of_single_runs(self) -> bool:
+        """Whether each side is one run, so that nothing is known of how much runs differ."""
+        return self.runs_before == self.runs_after == 1
+
+
 @dataclass(frozen=True)
 class Throughput:
     """Samples a second, by the time of all iterations; of several runs, the geometric mean.
@@ -118,11 +153,18 @@ class Gate:
         threshold: The largest change that passes, as a share: 0.05 for 5 %.
         judged: The changes that count.
         crossed: Those whose whole interval lies above the threshold.
+        means_crossed: The stages whose mean iteration does, where iterations are judged.
     """
 
     threshold: float
     judged: tuple[MeasurementChange, ...]
     crossed: tuple[MeasurementChange, ...]
+    means_crossed: tuple[MeanIteration, ...]
+
+    @property
+    def is_crossed(self) -> bool:
+        """Whether any change is too large."""
+        return bool(self.crossed or self.means_crossed)
 
 
 @dataclass(frozen=True)
@@ -134,6 +176,7 @@ class Comparison:
         after: Where the runs after were read from.
         differences: The conditions in which not all of the runs agree.
         changes: What was measured on both sides, in the order of the loop.
+        means: The mean iteration of each stage that both sides have.
         absences: What was not measured on both sides.
         throughputs: Samples a second in each stage of which both sides know them.
         notes: What to bear in mind, in words.
@@ -143,6 +186,7 @@ class Comparison:
     after: tuple[str, ...]
     differences: tuple[Difference, ...]
     changes: tuple[MeasurementChange, ...]
+    means: tuple[MeanIteration, ...]
     absences: tuple[Absence, ...]
     throughputs: tuple[Throughput, ...]
     notes: tuple[str, ...]
@@ -162,6 +206,7 @@ class Comparison:
         return replace(
             self,
             changes=tuple(change for change in self.changes if change.stage in stages),
+            means=tuple(mean for mean in self.means if mean.stage in stages),
             absences=tuple(absence for absence in self.absences if absence.stage in stages),
             throughputs=tuple(throughput for throughput in self.throughputs if throughput.stage in stages),
         )
@@ -173,6 +218,7 @@ class Comparison:
         return replace(
             self,
             changes=tuple(change for change in self.changes if change.measurement in names),
+            means=self.means if ITERATION in names else (),
             absences=tuple(absence for absence in self.absences if absence.measurement in (None, *names)),
             throughputs=self.throughputs if ITERATION in names else (),
         )
@@ -180,7 +226,16 @@ class Comparison:
     def judge(self, threshold: float, measurements: Collection[str]) -> Gate:
         """Holds the host time of some measurements against a threshold, which is a share: 0.05 for 5 %."""
         judged = tuple(c for c in self.changes if c.clock == "host" and c.measurement in measurements)
-        return Gate(threshold, judged, tuple(c for c in judged if c.low is not None and c.low > threshold))
+        return Gate(
+            threshold,
+            judged,
+            crossed=tuple(c for c in judged if c.low is not None and c.low > threshold),
+            means_crossed=tuple(
+                mean
+                for mean in self.means
+                if ITERATION in measurements and mean.low is not None and mean.low > threshold
+            ),
+        )
 
 
 def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Comparison:
@@ -204,6 +259,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         after=tuple(str(run.path) for run in after),
         differences=differences([run.conditions for run in before], [run.conditions for run in after]),
         changes=tuple(item for item in found if isinstance(item, MeasurementChange)),
+        means=tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new)),
         absences=tuple(item for item in found if isinstance(item, Absence)),
         throughputs=tuple(
             Throughput(stage, old.samples_per_s, new.samples_per_s)
@@ -242,6 +298,24 @@ def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[Measurem
                 yield Absence(stage, measured.name, measured.clock, _absence_kind(bool(old), bool(new)))
     elif before.is_known or after.is_known:
         yield Absence(stage, None, "host", _absence_kind(bool(before.stages), bool(after.stages)))
+
+
+def _means(stage: str, before: _Side, after: _Side) -> Iterator[MeanIteration]:
+    old, new = before.times(_ITERATION), after.times(_ITERATION)
+    if old and new:
+        result = mean_change(old, new)
+        yield MeanIteration(
+            stage=stage,
+            before_s=result.before_ns / NS_IN_S,
+            after_s=result.after_ns / NS_IN_S,
+            runs_before=len(old),
+            runs_after=len(new),
+            change=result.change,
+            low=result.low,
+            high=result.high,
+            verdict=result.verdict,
+            reason=result.reason,
+        )
 
 
 def _place(measured: Measured) -> int:

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         blocks = comparison_blocks(comparison, gate)
         sys.stdout.write(render(blocks, color=sys.stdout.isatty(), all_columns=WIDER_OR_OPTIONS))
-    return 1 if gate is not None and gate.crossed else 0
+    return 1 if gate is not None and gate.is_crossed else 0
 
 
 def _percentage(text: str) -> float:

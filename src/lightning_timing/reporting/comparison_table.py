@@ -14,7 +14,16 @@ from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, s
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lightning_timing.comparison import Absence, AbsenceKind, Comparison, Gate, MeasurementChange, Side, Throughput
+    from lightning_timing.comparison import (
+        Absence,
+        AbsenceKind,
+        Comparison,
+        Gate,
+        MeanIteration,
+        MeasurementChange,
+        Side,
+        Throughput,
+    )
     from lightning_timing.conditions import Difference
 
 _LONGEST_TEXT: Final = 400
@@ -53,7 +62,8 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
     """
     sides = (f"before: {_paths(comparison.before)}", f"after: {_paths(comparison.after)}")
     notes = (f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes)
-    blocks: list[Block] = [Heading("Medians per iteration, before and after"), Lines((*sides, *notes))]
+    means = map(_mean_line, comparison.means)
+    blocks: list[Block] = [Heading("Before and after"), Lines((*means, *sides, *notes))]
     blocks += _condition_blocks(comparison.differences)
     for stage in dict.fromkeys(item.stage for item in comparison.items):
         blocks += _stage_blocks(
@@ -81,7 +91,7 @@ def _condition_row(difference: Difference) -> tuple[str, ...]:
 def _stage_blocks(
     stage: str, changes: list[MeasurementChange], absences: list[Absence], throughputs: list[Throughput]
 ) -> Iterator[Block]:
-    yield Heading(stage)
+    yield Heading(f"{stage}: medians")
     if changes:
         yield Table(_CHANGE_COLUMNS, tuple(_change_rows(changes)))
     lines = list(map(_throughput_line, throughputs))
@@ -93,6 +103,14 @@ def _stage_blocks(
             lines.append(f"{words}: {', '.join(names)}")
     if lines:
         yield Lines(tuple(lines))
+
+
+def _mean_line(mean: MeanIteration) -> str:
+    interval = _interval(mean)
+    changed = f"{_signed_percent(mean.change)}, {interval}" if interval != UNKNOWN else _signed_percent(mean.change)
+    reason = f" ({mean.reason})" if mean.reason else ""
+    times = f"{seconds(mean.before_s)} before, {seconds(mean.after_s)} after"
+    return f"{mean.stage}: an iteration takes {times} on average ({changed}): {_verdict(mean)}{reason}"
 
 
 def _throughput_line(throughput: Throughput) -> str:
@@ -123,7 +141,7 @@ def _change_row(indented: str, change: MeasurementChange) -> tuple[str, ...]:
     )
 
 
-def _verdict(change: MeasurementChange) -> str:
+def _verdict(change: MeasurementChange | MeanIteration) -> str:
     is_of_runs = change.is_of_single_runs and change.verdict in (FASTER, SLOWER)
     return f"{change.verdict} in these runs" if is_of_runs else change.verdict
 
@@ -146,7 +164,7 @@ def _times(side: Side) -> str:
     return f"{side.count:,}" if side.runs == 1 else f"{side.count:,} in {plural(side.runs, 'run')}"
 
 
-def _interval(change: MeasurementChange) -> str:
+def _interval(change: MeasurementChange | MeanIteration) -> str:
     if change.low is None or change.high is None or change.reason is not None:
         return UNKNOWN
     if change.low > _LARGEST_SHOWN:
@@ -167,9 +185,10 @@ def _signed_percent(share: float | None) -> str:
 
 def _gate_line(gate: Gate) -> str:
     limit = f"{100 * gate.threshold:g} %"
-    if not gate.crossed:
+    if not gate.is_crossed:
         return f"no whole interval above {limit} in {', '.join(f'{c.stage} {_label(c)}' for c in gate.judged)}"
-    crossed = (f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed)
+    crossed = [f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed]
+    crossed += [f"{mean.stage} mean iteration ({_interval(mean)})" for mean in gate.means_crossed]
     return f"above {limit}: {', '.join(crossed)}"
 
 

@@ -39,6 +39,7 @@ def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
             "one_run_a_side": comparison.one_run_a_side,
             "differences": comparison.differences,
             "changes": comparison.changes,
+            "mean_iterations": comparison.means,
             "absences": comparison.absences,
             "samples_per_second": comparison.throughputs,
             "notes": comparison.notes,
