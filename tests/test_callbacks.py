@@ -355,7 +355,7 @@ def test_the_summary_and_the_report_say_what_the_timing_cost(
 
     pl, clock = lightning(), FakeClock()
     monkeypatch.setattr(RunFiles, "write_iteration", lambda self, iteration: clock.advance(MS))
-    hot_path = HotPath(phase_ns=1000, user_ns=100, iteration_ns=10)
+    hot_path = HotPath(phase_ns=1000, user_ns=100, user_again_ns=1, iteration_ns=10)
     monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: hot_path)
 
     costly = callback(pl, "Costly", on_train_batch_start=spends(clock, 9 * MS))

@@ -58,7 +58,7 @@ def test_a_run_compared_with_itself_shows_no_difference(before: Path, capsys: py
     assert "faster" not in text
     assert text.count("no difference shown") == 4
     assert "conditions: no difference is recorded" in text
-    assert f"note: {before / 'timing'}: this run was given before" in text
+    assert f"note: {before / 'timing'}: this run is on both sides" in text
 
 
 def test_the_summary_of_an_earlier_run_says_nothing_of_a_later_one_that_was_killed(

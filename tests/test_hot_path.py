@@ -24,15 +24,15 @@ COST_NS = 7_000
 @pytest.mark.parametrize(
     ("costly", "is_late", "found"),
     [
-        ((Ledger, "enter"), False, (COST_NS, 0, 0)),
-        ((Ledger, "enter"), True, (0, 0, 0)),
-        ((UserMeasurements, "start"), True, (0, COST_NS, 0)),
-        ((Trail, "turn"), True, (0, 0, COST_NS)),
-        ((Trail, "turn"), False, (0, 0, 0)),
+        ((Ledger, "enter"), False, (COST_NS, 0, 0, 0)),
+        ((Ledger, "enter"), True, (0, 0, 0, 0)),
+        ((UserMeasurements, "start"), True, (0, COST_NS, COST_NS, 0)),
+        ((Trail, "turn"), True, (0, 0, 0, COST_NS)),
+        ((Trail, "turn"), False, (0, 0, 0, 0)),
     ],
 )
 def test_each_cost_is_found_where_it_is(
-    costly: tuple[type, str], is_late: bool, found: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+    costly: tuple[type, str], is_late: bool, found: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
     original = getattr(*costly)
@@ -56,5 +56,5 @@ def test_the_run_s_own_recorder_and_the_stopwatch_are_left_alone() -> None:
     for is_late in (True, False):
         assert all(ns > 0 for ns in try_out(recorder, is_late=is_late))
 
-    assert (recorder.counts_inside, recorder.figures().stages) == ((0, 0, 0), {})
+    assert (recorder.counts_inside, recorder.figures().stages) == ((0, 0, 0, 0), {})
     assert not Stopwatch().is_enabled

@@ -169,6 +169,17 @@ def test_a_guard_puts_the_first_off_in_each_of_its_contexts(guard: InterruptGuar
     assert done == [0, 1, 2]
 
 
+def test_a_guard_that_is_closed_sets_no_handler_any_more() -> None:
+    """The edge ends at which the run did, and with it the session that closes the guard."""
+    before = signal.getsignal(signal.SIGINT)
+    guard = InterruptGuard()
+    guard.close()
+    with guard:
+        pass
+
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_and_not_the_second(guard: InterruptGuard) -> None:
     done: list[str] = []
     with pytest.raises(KeyboardInterrupt):

@@ -160,7 +160,7 @@ def outcome_of(run: Run, scenario: Callable[[Run], object], capsys: Any, monkeyp
 @pytest.fixture(autouse=True)
 def _costs_that_are_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What timing costs late is not what it costs at once."""
-    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: HotPath(0, 0, 0))
+    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: HotPath(0, 0, 0, 0))
 
 
 @pytest.fixture

@@ -99,6 +99,20 @@ def test_jobs_are_compared_by_the_stage_asked_for(tmp_path: Path) -> None:
         read_multirun(tmp_path, jobs, "predict")
 
 
+def test_a_job_is_judged_by_the_stage_asked_for(tmp_path: Path) -> None:
+    waiting = rows([phases(data_wait=9 * MS, forward=MS)] * 20)
+    lines = [header(), *waiting, *rows([phases(forward=MS)] * 20, stage="validate"), end()]
+    write_summary(write_lines(tmp_path / "0", lines), summary_of(lines))
+
+    verdicts = []
+    for stage in ("train", "validate", None):
+        (job,) = read_multirun(tmp_path, find_jobs(tmp_path), stage).jobs
+        assert job.report is not None
+        assert job.report.verdict is not None
+        verdicts.append(job.report.verdict.name)
+    assert verdicts == ["input-bound", "compute-bound", "input-bound"]
+
+
 def test_a_job_that_measured_nothing_comes_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_lines(tmp_path / "0", [header()])
     write_job(tmp_path / "1", None, 20)

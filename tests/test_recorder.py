@@ -212,7 +212,7 @@ def test_what_it_measured_includes_the_iterations_that_wait(pass_one: Callable[.
         pass_one(recorder, clock)
     assert recorder.measured_ns == 3 * NS
     pass_one(recorder, clock)
-    assert recorder.counts_inside == (4, 0, 4)  # of `forward`
+    assert recorder.counts_inside == (4, 0, 0, 4)  # of `forward`
     pass_one(recorder, clock)
     assert recorder.figures().stages["train"].iterations == 5
 

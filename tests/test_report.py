@@ -107,7 +107,7 @@ def test_text(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert text.startswith(
         f"{run_dir}/timing\nstatus: completed; figures of rank 0 of 1\n"
-        "verdict: input-bound: data_wait takes 20 % of the iterations' time\nnext: "
+        "verdict: input-bound: data_wait takes 20 % of the iterations' time, the model's own work "
     )
     assert "train: 20 iterations (10 of warm-up not counted), 100.0 iterations/s, 3,200 samples/s\n" in text
     assert REBUILT not in text

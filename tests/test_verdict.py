@@ -46,7 +46,10 @@ def test_a_heavy_phase_is_named_from_its_threshold_on(phase: str, name: str) -> 
 
     assert at is not None
     assert at.name == name
-    assert at.evidence == f"{phase} takes {100 * threshold:.0f} % of the iterations' time"
+    subject = {"callbacks": "hooks take", "other": "Lightning's own loop, with all else that no phase claims, takes"}
+    own_work = f"the model's own work {100 - 100 * threshold:.0f} %"
+    taken = f"{subject.get(phase, f'{phase} takes')} {100 * threshold:.0f} % of the iterations' time"
+    assert at.evidence == f"{taken}, {own_work}"
     assert at.advice
     assert below is not None
     assert below.name == "compute-bound"
@@ -61,7 +64,9 @@ def test_the_costliest_callback_is_named() -> None:
     verdict = judge_stage(stage(callbacks=0.3, forward=0.7, extra=parts))
 
     assert verdict is not None
-    assert verdict.evidence == "callbacks takes 30 % of the iterations' time, above all Costly"
+    assert verdict.evidence == (
+        "hooks take 30 % of the iterations' time, above all those of Costly, the model's own work 70 %"
+    )
 
 
 def test_the_heaviest_of_several_is_named() -> None:
@@ -92,9 +97,40 @@ def test_what_no_phase_claims_is_lightning_s_own_loop() -> None:
     assert found is not None
     assert found.name == "overhead-bound"
     assert found.evidence == (
-        "Lightning's own loop, with all else that no phase claims, takes 40 % of the iterations' time"
+        "Lightning's own loop, with all else that no phase claims, takes 40 % of the iterations' time, "
+        "the model's own work 50 %"
     )
     assert "batch size" in found.advice
+
+
+def test_uneven_steps_name_the_phase_that_only_some_iterations_have() -> None:
+    """An optimizer's step of 3 s in one of 4 iterations, in all of which forward takes 1 s and varies a little."""
+    figures = stage(forward=100.0, optimizer_step=75.0)
+    measurements = dict(figures.measurements)
+    measurements["iteration"] = replace(measurements["iteration"], p50_s=1.0, p95_s=4.0)
+    measurements["forward"] = replace(measurements["forward"], p50_s=1.0, p95_s=1.2)
+    measurements["optimizer_step"] = replace(measurements["optimizer_step"], count=25, mean_s=3.0, p50_s=3.0, p95_s=3.0)
+
+    found = judge_stage(replace(figures, measurements=measurements))
+
+    assert found is not None
+    assert found.name == "uneven steps"
+    assert found.evidence.endswith("4.0 times the median or more; optimizer_step is in one of 4 alone")
+    assert "accumulated gradients" in found.advice
+
+
+def test_work_that_uses_no_cpu_waits() -> None:
+    idle = CpuUsage("iteration", process_tree_percent=11.0, machine_percent=10.0, share_of_allowed=0.05)
+    busy = replace(idle, process_tree_percent=190.0)
+
+    waiting = judge_stage(stage(optimizer_step=0.8, forward=0.2), idle)
+    working = judge_stage(stage(optimizer_step=0.8, forward=0.2), busy)
+
+    assert waiting is not None
+    assert waiting.evidence.endswith("optimizer_step 80 %, with 0.11 cores in use")
+    assert waiting.advice.startswith("find out what optimizer_step waits for")
+    assert working is not None
+    assert working.advice.startswith("look into optimizer_step")
 
 
 def test_uneven_steps_name_the_phase_that_varies() -> None:
@@ -216,7 +252,7 @@ def test_callbacks_between_the_iterations_are_named() -> None:
     found = judge({"train": stage(forward=6.0, extra=costs)})
 
     assert found is not None
-    assert found.evidence == "callbacks between the iterations, above all Slow, takes 40 % of the measured time"
+    assert found.evidence == "hooks between the iterations, above all those of Slow, take 40 % of the measured time"
 
 
 def test_without_workers_the_first_remedy_is_to_have_some() -> None:

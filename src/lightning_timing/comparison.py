@@ -25,7 +25,7 @@ ONE_RUN_A_SIDE: Final = (
     "--before A1 A2 A3 --after B1 B2 B3); what follows is about these two runs, not yet about the code"
 )
 _ITERATION: Final = Measured(ITERATION, "host")
-_TWICE: Final = "this run was given before, and a run compared with itself, or counted twice, shows nothing"
+_ON_BOTH_SIDES: Final = "this run is on both sides, and a run compared with itself shows nothing"
 
 
 @dataclass(frozen=True)
@@ -247,11 +247,9 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     """
     sides = {stage: (_Side(before, stage), _Side(after, stage)) for stage in STAGES}
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
-    runs = (*before, *after)
-    notes = [
-        f"{run.path}: {_TWICE}" for place, run in enumerate(runs) if run.folder in {r.folder for r in runs[:place]}
-    ]
-    notes += dict.fromkeys(f"{run.path}: {problem}" for run in runs for problem in run.problems)
+    folders_before = {run.folder for run in before}
+    notes = [f"{run.path}: {_ON_BOTH_SIDES}" for run in after if run.folder in folders_before]
+    notes += dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems)
     if len(before) == len(after) == 1:
         notes.append(ONE_RUN_A_SIDE)
     return Comparison(

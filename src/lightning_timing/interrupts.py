@@ -101,10 +101,11 @@ class InterruptGuard:
     elsewhere they do nothing. Where other code has set a handler meanwhile, each use is a context of `undisturbed`.
     """
 
-    __slots__ = ("_depth", "_instead", "_noted", "_previous")
+    __slots__ = ("_depth", "_instead", "_is_closed", "_noted", "_previous")
 
     def __init__(self) -> None:
         self._depth = 0
+        self._is_closed = False
         self._instead: undisturbed | None = None
         self._noted: tuple[int, FrameType | None] | None = None
         self._previous: _Handler | None = None
@@ -115,6 +116,8 @@ class InterruptGuard:
             self._enter_without_own_handler()
 
     def _enter_without_own_handler(self) -> None:
+        if self._is_closed:  # the edge at which it was closed ends
+            return
         if self._previous is None and get_ident() == main_thread().ident:
             previous = _handler_of(_SIGINT)
             if callable(previous) and type(previous) is not undisturbed:
@@ -148,7 +151,8 @@ class InterruptGuard:
             self._previous(signum, frame)
 
     def close(self) -> None:
-        """Restores the previous handler, unless other code has set one since."""
+        """Restores the previous handler, unless other code has set one since. Later uses do nothing."""
+        self._is_closed = True
         if self._previous is None or get_ident() != main_thread().ident:
             return
         handler = _handler_of(_SIGINT)

@@ -87,7 +87,8 @@ class LateRecorder(Recorder):
     def trial(self) -> LateRecorder:
         """Returns a recorder that does the same at each edge, but never waits for the device: to be timed itself."""
         timer = None if self._deferred is None else type(self._deferred.timer)(self._deferred.timer.device)
-        return LateRecorder(RecorderSettings(num_warmup_iters=0), has_phases=True, device_timer=timer)
+        settings = RecorderSettings(num_warmup_iters=0)
+        return LateRecorder(settings, has_phases=True, keep_intervals=self._keep_intervals, device_timer=timer)
 
     def take_alike(
         self, slots: tuple[Slot, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]

@@ -40,6 +40,14 @@ class Job:
     report: RunReport | None
     problem: str | None
 
+    def of_stage(self, name: str) -> Job:
+        """The job judged by one stage, if it has that."""
+        return (
+            self
+            if self.report is None or self.stage(name) is None
+            else replace(self, report=self.report.of_stage(name))
+        )
+
     def stage(self, name: str | None) -> StageSummary | None:
         """Returns the figures of a stage, if the job measured any iteration in it."""
         found = self.report.stages.get(name) if self.report is not None and name is not None else None
@@ -100,6 +108,8 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
     measured = [name for name in STAGES if any(job.stage(name) for job in read)]
     if stage is not None and stage not in measured:
         raise BadInputError(f"{path}: no job has figures of stage {stage!r}; there is {', '.join(measured) or 'none'}")
+    if stage is not None:
+        read = [job.of_stage(stage) for job in read]
     stage = stage or next(iter(measured), None)
     by_samples = all(found.samples is not None for job in read if (found := job.stage(stage)) is not None)
     return Multirun(

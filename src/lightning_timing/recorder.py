@@ -244,6 +244,7 @@ class Recorder:
             stage.iterations += 1
             self._keep(label, share)
         else:
+            self._closed_at = None  # what is done with warm-up is in no figure, so neither is its cost
             self.cpu.drop()  # where it was known only now to be warm-up
             self.cpu.is_warming_up = stage.warmup_left > 0
             if isinstance(ledger, DeviceLedger) and self._deferred is not None:
@@ -395,13 +396,19 @@ class Recorder:
         return sum(stage.iterations_ns for stage in self._stages.values())
 
     @property
-    def counts_inside(self) -> tuple[int, int, int]:
-        """How many phases were measured inside the iterations, how many of the user's intervals, and the iterations."""
+    def counts_inside(self) -> tuple[int, int, int, int]:
+        """How often things were measured inside the iterations.
+
+        Returns:
+            The intervals of phases; of the user's measurements one an iteration, and what is beyond that; and the
+            iterations.
+        """
         self.work_off()
         stages = self._stages.values()
         phases = sum(stage.phases_passed for stage in stages)
-        users = sum(measurement.inside_count for stage in stages for measurement in stage.user_measurements.values())
-        return phases, users, sum(stage.iterations for stage in stages)
+        users = [(m.inside_count, stage.iterations) for stage in stages for m in stage.user_measurements.values()]
+        first = sum(min(count, iterations) for count, iterations in users)
+        return phases, first, sum(count for count, _ in users) - first, sum(stage.iterations for stage in stages)
 
     def problems(self) -> list[str]:
         """Returns the reasons why CPU usage or device time is unknown; empty where neither failed."""

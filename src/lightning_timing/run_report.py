@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import STAGES
+from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
 from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_of_rows, timing_folder
@@ -62,6 +62,14 @@ class RunReport:
     ranks: Mapping[str, RankComparison]
     problems: tuple[str, ...]
     lead: RankRecord | None
+
+    def of_stage(self, stage: str) -> RunReport:
+        """The part that is about one stage that it has, judged by that. CPU usage is of one stage, training if any."""
+        stages = {stage: self.stages[stage]}
+        ranks = {stage: self.ranks[stage]} if stage in self.ranks else {}
+        is_metered = stage == TRAIN or not set(self.stages) - {stage, SANITY_CHECK}
+        cpu_usage = self.cpu_usage if is_metered else None
+        return replace(self, stages=stages, ranks=ranks, cpu_usage=cpu_usage, verdict=judge(stages, cpu_usage))
 
 
 def read_report(path: Path) -> RunReport:

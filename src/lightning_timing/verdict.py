@@ -53,6 +53,10 @@ MIN_ITERATIONS: Final = 10
 HOST_AHEAD: Final = 0.05
 UNEVEN_RATIO: Final = 1.5
 COMPUTE_SHARE: Final = 0.7
+_MOST: Final = 0.8
+"""A phase that fewer of the iterations have is not simply one that the first ones of epochs lack."""
+CPU_IDLE_PERCENT: Final = 50.0
+"""Below this many percent of one core, without a device that is timed, work mostly waits."""
 CPU_SATURATED: Final = 0.9
 """From this share of the allowed cores on, more loader workers would only take turns."""
 
@@ -128,6 +132,12 @@ HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
 }
 """The same for what lies between iterations, as a share of all measured time."""
 
+_SUBJECTS: Final = {
+    OTHER: "Lightning's own loop, with all else that no phase claims, takes",
+    CALLBACKS: "hooks take",
+}
+"""How evidence begins that is about these phases."""
+
 SEE_PAGE: Final = "(report RUN --html FILE)"
 """Where the slowest iterations are listed; part of an advice."""
 _UNDER_NSYS: Final = f"under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling)"
@@ -175,7 +185,7 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
         _by_device(stage.host_ahead_s, iteration.p50_s)
         or _by_heaviest(stage, cpu_usage)
         or _by_evenness(stage.measurements, iteration)
-        or _by_rest(stage.measurements)
+        or _by_rest(stage.measurements, cpu_usage)
     )
 
 
@@ -192,11 +202,13 @@ def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
     what = max(reached, key=times_s.__getitem__)
     if times_s[what] <= max((_heaviest_s(stage.measurements) for stage in stages.values()), default=0.0):
         return None
-    name = "waiting for an epoch's first batch" if what == FIRST_DATA_WAIT else f"{what} between the iterations"
-    heavy = HEAVY_OUTSIDE[what]
+    takes = f"{what} between the iterations takes"
+    if what == FIRST_DATA_WAIT:
+        takes = "waiting for an epoch's first batch takes"
     if what == CALLBACKS and (callback := _costliest_callback(stages.values(), f"{BETWEEN_ITERATIONS}/{CALLBACKS}/")):
-        name += f", above all {callback},"
-    return Verdict(heavy.name, f"{name} takes {_percent(times_s[what] / whole_s)} of the measured time", heavy.advice)
+        takes = f"hooks between the iterations, above all those of {callback}, take"
+    heavy = HEAVY_OUTSIDE[what]
+    return Verdict(heavy.name, f"{takes} {_percent(times_s[what] / whole_s)} of the measured time", heavy.advice)
 
 
 def _costliest_callback(stages: Iterable[StageSummary], prefix: str) -> str | None:
@@ -235,10 +247,11 @@ def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | N
         return None
     phase = max(reached, key=lambda phase: _share(measurements, phase))
     heavy = HEAVY_SHARES[phase]
-    what = "Lightning's own loop, with all else that no phase claims," if phase == OTHER else phase
-    evidence = f"{what} takes {_percent(_share(measurements, phase))} of the iterations' time"
+    taken = f"{_percent(_share(measurements, phase))} of the iterations' time"
+    compute = f"the model's own work {_percent(_compute_share(measurements))}"
+    evidence = f"{_SUBJECTS.get(phase, f'{phase} takes')} {taken}, {compute}"
     if phase == CALLBACKS and (callback := _costliest_callback([stage], f"{CALLBACKS}/")):
-        evidence += f", above all {callback}"
+        evidence = f"hooks take {taken}, above all those of {callback}, {compute}"
     allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
     if phase == DATA_WAIT and allowed_cores_used >= CPU_SATURATED:
         evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"
@@ -250,24 +263,43 @@ def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: Meas
     if not iteration.p50_s or iteration.p95_s is None or iteration.p95_s < UNEVEN_RATIO * iteration.p50_s:
         return None
     present = [phase for phase in PHASES if phase in measurements]
-    phase = max(present, key=lambda phase: _spread(measurements[phase]), default=OTHER)
+    phase = max(present, key=lambda phase: _spread(measurements[phase], iteration.count), default=OTHER)
+    uneven = f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more"
+    if phase in measurements and _is_in_some(measurements[phase], iteration.count):
+        every = iteration.count / max(measurements[phase].count, 1)
+        return Verdict(
+            UNEVEN_STEPS,
+            f"{uneven}; {phase} is in one of {every:.3g} alone",
+            f"where that is meant, as with accumulated gradients, the mean tells more than the median; else see what "
+            f"calls for {phase}",
+        )
     return Verdict(
         UNEVEN_STEPS,
-        f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more; "
-        f"{phase} varies most",
+        f"{uneven}; {phase} varies most",
         f"see what sets the slowest iterations apart {SEE_PAGE}: batches of unequal size, a now-and-then task in "
         f"{phase}, or other load on the machine",
     )
 
 
-def _by_rest(measurements: Mapping[str, MeasurementSummary]) -> Verdict:
-    compute = sum(_share(measurements, phase) for phase in COMPUTE_PHASES)
+def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict:
+    compute = _compute_share(measurements)
     if compute >= COMPUTE_SHARE:
         heaviest = max(COMPUTE_PHASES, key=lambda phase: _share(measurements, phase))
+        evidence = (
+            f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
+            f"{_percent(_share(measurements, heaviest))}"
+        )
+        cores = None if cpu_usage is None or cpu_usage.process_tree_percent is None else cpu_usage.process_tree_percent
+        if cores is not None and cores < CPU_IDLE_PERCENT and not any(m.device for m in measurements.values()):
+            return Verdict(
+                COMPUTE_BOUND,
+                f"{evidence}, with {cores / 100:.2f} cores in use",
+                f"find out what {heaviest} waits for: a lock, the disk, the network, or a device that is not timed; "
+                "put spans into it",
+            )
         return Verdict(
             COMPUTE_BOUND,
-            f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
-            f"{_percent(_share(measurements, heaviest))}",
+            evidence,
             f"look into {heaviest}: put spans into it, run {_UNDER_NSYS}; then lower precision, torch.compile or a "
             "larger batch",
         )
@@ -281,6 +313,10 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary]) -> Verdict:
     )
 
 
+def _compute_share(measurements: Mapping[str, MeasurementSummary]) -> float:
+    return sum(_share(measurements, phase) for phase in COMPUTE_PHASES)
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
@@ -289,5 +325,12 @@ def _share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
     return measurements[phase].share or 0.0 if phase in measurements else 0.0
 
 
-def _spread(measurement: MeasurementSummary) -> float:
-    return (measurement.p95_s or 0.0) - (measurement.p50_s or 0.0)
+def _spread(phase: MeasurementSummary, iterations: int) -> float:
+    """By how much a phase sets iterations apart, in seconds: all of it where only some have it."""
+    if _is_in_some(phase, iterations):
+        return phase.mean_s or 0.0
+    return (phase.p95_s or 0.0) - (phase.p50_s or 0.0)
+
+
+def _is_in_some(phase: MeasurementSummary, iterations: int) -> bool:
+    return 0 < phase.count <= _MOST * iterations

@@ -15,7 +15,7 @@ from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.no_op import nothing
-from lightning_timing.overhead import HotPath, cold_ns
+from lightning_timing.overhead import HotPath, cold_ns, hot_ns
 from lightning_timing.parts import Part
 from lightning_timing.phases import TRAIN
 from lightning_timing.recording import IterationLabel
@@ -78,6 +78,7 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
         return HotPath(
             phase_ns=cold_ns(phase, clock),
             user_ns=cold_ns(measurement, clock),
+            user_again_ns=hot_ns(measurement, clock),
             iteration_ns=cold_ns(label, clock) + (cold_ns(turn, clock) if is_late else 0),
         )
     finally:

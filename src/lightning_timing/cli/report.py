@@ -7,7 +7,6 @@ thing to try, and how the ranks compare. Given a Hydra multirun folder: its jobs
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,13 @@ from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs, read_multirun
-from lightning_timing.phases import STAGES, TRAIN
+from lightning_timing.phases import STAGES
 from lightning_timing.record_reader import has_record
 from lightning_timing.reporting.json_reports import multirun_json, run_json
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.run import multirun_blocks, run_blocks
 from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_report import RunReport, read_report
-from lightning_timing.verdict import judge
 
 if TYPE_CHECKING:
     import argparse
@@ -71,10 +69,7 @@ def _only_stage(report: RunReport, stage: str | None) -> RunReport:
         return report
     if stage not in report.stages:
         raise BadInputError(f"{report.path}: no stage {stage!r}; there is {', '.join(report.stages) or 'none'}")
-    stages = {stage: report.stages[stage]}
-    ranks = {stage: report.ranks[stage]} if stage in report.ranks else {}
-    cpu_usage = report.cpu_usage if stage == TRAIN or TRAIN not in report.stages else None  # it is of training then
-    return replace(report, stages=stages, ranks=ranks, cpu_usage=cpu_usage, verdict=judge(stages, cpu_usage))
+    return report.of_stage(stage)
 
 
 def _rendered(blocks: list[Block], args: argparse.Namespace) -> str:
