@@ -220,10 +220,16 @@ def test_hooks_that_enter_and_leave_a_held_span_may_be_compiled_before_it_is_swi
     layer.register_forward_pre_hook(lambda *_: timed.__enter__())
     layer.register_forward_hook(lambda *_: timed.__exit__(None, None, None))
     compiled = torch.compile(layer, backend="eager")
+    batch = torch.ones(3)
+    expected = nn.functional.linear(batch, layer.weight, layer.bias)
     for _ in range(2):
-        compiled(torch.ones(3))
+        assert torch.equal(compiled(batch), expected)
         switch_between()
-        compiled(torch.ones(3))
+        assert torch.equal(compiled(batch), expected)
+        assert torch.equal(layer(batch), expected)  # not compiled, so its span counts where anything is enabled
+        Stopwatch().finish_iter()
+        counted = Stopwatch().summary().stages.get("train")
+        assert (counted is not None and counted.measurements["layer"].count == 1) == Stopwatch().is_enabled
         Stopwatch().reset()
 
 

@@ -44,8 +44,27 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasurementChange:
-    """How the time of one measurement changed. Changes are relative: 0.03 is 3 % more time.
+class Change:
+    """How a median or a mean changed. Changes are relative: 0.03 is 3 % more time.
+
+    Attributes:
+        change: Its change; None where it has none, as it was 0 before.
+        low: Lower end of the 95 % interval of that; None where there is no interval.
+        high: Upper end.
+        verdict: `faster`, `slower` or `no difference shown`; or why there is no answer, such as `too few to compare`.
+        reason: Why there is no answer, in words; None where there is one.
+    """
+
+    change: float | None
+    low: float | None
+    high: float | None
+    verdict: ChangeVerdict
+    reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementChange(Change):
+    """How the median time of one measurement changed.
 
     Attributes:
         stage: The stage.
@@ -54,11 +73,6 @@ class MeasurementChange:
         clock: `host` time or `device` time.
         before: What was measured before.
         after: What was measured after.
-        change: Change of the median; None where it has none (the median before is 0).
-        low: Lower end of its 95 % interval; None where there is no interval.
-        high: Upper end.
-        verdict: `faster`, `slower` or `no difference shown`; or why there is no answer, such as `too few to compare`.
-        reason: Why there is no answer, in words; None where there is one.
     """
 
     stage: str
@@ -67,11 +81,6 @@ class MeasurementChange:
     clock: TimeKind
     before: Side
     after: Side
-    change: float | None
-    low: float | None
-    high: float | None
-    verdict: ChangeVerdict
-    reason: str | None
 
     @property
     def is_of_single_runs(self) -> bool:
@@ -97,7 +106,7 @@ class Absence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanIteration:
+class MeanIteration(Change):
     """How long an iteration takes on average. Unlike the median it changes with what only some iterations do.
 
     Attributes:
@@ -106,11 +115,6 @@ class MeanIteration:
         after_s: The same after.
         runs_before: How many runs it is of.
         runs_after: The same after.
-        change: As in `MeasurementChange`, and so are those that follow.
-        low: Lower end of its interval.
-        high: Upper end.
-        verdict: Its verdict.
-        reason: Why there is no answer.
     """
 
     stage: str
@@ -118,11 +122,6 @@ class MeanIteration:
     after_s: float
     runs_before: int
     runs_after: int
-    change: float | None
-    low: float | None
-    high: float | None
-    verdict: ChangeVerdict
-    reason: str | None
 
     @property
     def is_of_single_runs(self) -> bool:

@@ -132,12 +132,6 @@ HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
 }
 """The same for what lies between iterations, as a share of all measured time."""
 
-_SUBJECTS: Final = {
-    OTHER: "Lightning's own loop, with all else that no phase claims, takes",
-    CALLBACKS: "hooks take",
-}
-"""How evidence begins that is about these phases."""
-
 SEE_PAGE: Final = "(report RUN --html FILE)"
 """Where the slowest iterations are listed; part of an advice."""
 _UNDER_NSYS: Final = f"under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling)"
@@ -249,9 +243,14 @@ def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | N
     heavy = HEAVY_SHARES[phase]
     taken = f"{_percent(_share(measurements, phase))} of the iterations' time"
     compute = f"the model's own work {_percent(_compute_share(measurements))}"
-    evidence = f"{_SUBJECTS.get(phase, f'{phase} takes')} {taken}, {compute}"
-    if phase == CALLBACKS and (callback := _costliest_callback([stage], f"{CALLBACKS}/")):
-        evidence = f"hooks take {taken}, above all those of {callback}, {compute}"
+    if phase == CALLBACKS:
+        callback = _costliest_callback([stage], f"{CALLBACKS}/")
+        taken = f"hooks take {taken}" if callback is None else f"hooks take {taken}, above all those of {callback}"
+    elif phase == OTHER:
+        taken = f"Lightning's own loop, with all else that no phase claims, takes {taken}"
+    else:
+        taken = f"{phase} takes {taken}"
+    evidence = f"{taken}, {compute}"
     allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
     if phase == DATA_WAIT and allowed_cores_used >= CPU_SATURATED:
         evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"

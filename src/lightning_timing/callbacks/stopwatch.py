@@ -191,7 +191,7 @@ class StopwatchCallback(PhaseCallback):
                 warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
-            session.on_off.append(partial(STOPWATCH._detach, recorder))  # or what the user measures waits for ever
+            session.on_off.append(self.turn_off)  # or what the user measures waits for ever
             settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
             run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._part))
             undo.callback(run.files.end_segment, "failed")
