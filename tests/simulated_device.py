@@ -42,6 +42,11 @@ class Stream:
     captured: list[float] | None = None
     spoilt: bool = False
 
+    @property
+    def stream_id(self) -> int:
+        """As a stream of torch has it."""
+        return id(self)
+
 
 @dataclass(eq=False)
 class SimulatedEvent:
@@ -128,22 +133,27 @@ class SimulatedDevice:
         self.events_made += 1
         return SimulatedEvent()
 
-    def record(self, event: SimulatedEvent) -> None:
+    def record(self, event: SimulatedEvent) -> Stream:
         self._ask()
         event.reached_ns = max(self.current.free_ns, self.clock.now_ns)
+        return self.current
 
     def is_ready(self, event: SimulatedEvent) -> bool:
         self._ask()
         self.queries += 1
-        assert event.reached_ns is not None, "the event was never recorded"
-        return event.reached_ns <= self.clock.now_ns
+        return self._reached_ns(event) <= self.clock.now_ns
 
     def elapsed_ns(self, start: SimulatedEvent, end: SimulatedEvent) -> int:
-        if not (self.is_ready(start) and self.is_ready(end)):
+        self._ask()
+        start_ns, end_ns = self._reached_ns(start), self._reached_ns(end)
+        if max(start_ns, end_ns) > self.clock.now_ns:
             raise RuntimeError("both events must be completed before their distance can be told")
-        assert start.reached_ns is not None
-        assert end.reached_ns is not None
-        return round((end.reached_ns - start.reached_ns) * self.clock_rate)
+        return round((end_ns - start_ns) * self.clock_rate)
+
+    @staticmethod
+    def _reached_ns(event: SimulatedEvent) -> int:
+        assert event.reached_ns is not None, "the event was never recorded"
+        return event.reached_ns
 
     def _ask(self) -> None:
         if self.failure is not None:

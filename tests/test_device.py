@@ -40,13 +40,14 @@ class TorchApi:
         self._devices = devices
         self.initialized = True
 
-    def _device(self, device: torch.device | None = None) -> SimulatedDevice:
-        return self._devices[0 if device is None else device.index]
+    def _device(self, device: torch.device | int | None = None) -> SimulatedDevice:
+        index = device.index if isinstance(device, torch.device) else device
+        return self._devices[index or 0]
 
-    def current_stream(self, device: torch.device | None = None) -> Stream:
+    def current_stream(self, device: torch.device | int | None = None) -> Stream:
         return self._device(device).current
 
-    def synchronize(self, device: torch.device | None = None) -> None:
+    def synchronize(self, device: torch.device | int | None = None) -> None:
         self._device(device).synchronize()
 
     def is_initialized(self) -> bool:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Thread
 
 import pytest
 from simulated_device import MS, SimulatedClock, SimulatedDevice
@@ -144,6 +145,38 @@ def test_while_the_device_is_behind_collecting_asks_one_question(bench: Bench) -
         bench.iteration(kernel_ms=10.0, host_ms=0.0)
     bench.timer.collect()
     assert bench.device.queries == 1
+
+
+def test_an_iteration_of_many_events_in_order_is_asked_about_once(bench: Bench) -> None:
+    for _ in range(20):
+        with bench.interval("forward"):
+            bench.device.launch(1.0)
+    bench.end_iteration()
+    bench.clock.work(20.0)
+    (times,) = bench.timer.collect()
+    assert len(times.samples_ns["forward"]) == 20
+    assert bench.device.queries == 1
+
+
+def test_an_event_of_another_thread_is_asked_about_since_it_may_be_recorded_after_the_last_one(bench: Bench) -> None:
+    def on_another_thread(work: Callable[[], None]) -> None:
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+
+    def end_of_copy() -> None:
+        bench.device.launch(30.0)
+        bench.timer.add("copy", (start, bench.timer.mark()))
+
+    start = bench.timer.mark()
+    end = bench.timer.mark()
+    on_another_thread(end_of_copy)
+    bench.timer.end_iteration(1, end)
+    assert bench.timer.collect() == [], "the last event of the loop's thread is ready, the other thread's is not"
+    bench.clock.work(30.0)
+    (times,) = bench.timer.collect()
+    assert samples_ms(times) == {"copy": [30.0]}
+    assert bench.timer.reason is None
 
 
 def test_at_the_end_it_waits_once_and_nothing_is_lost(bench: Bench) -> None:

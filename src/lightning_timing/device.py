@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,8 +26,8 @@ class Device(Protocol):
     def new_event(self) -> Event:
         """Makes an event that can be timed."""
 
-    def record(self, event: Event) -> None:
-        """Enqueues the event on this thread's current stream of the device."""
+    def record(self, event: Event) -> Hashable:
+        """Enqueues the event on this thread's current stream of the device. Returns what identifies that stream."""
 
     def is_ready(self, event: Event) -> bool:
         """Whether the device has reached the event. Does not wait."""
@@ -49,18 +49,26 @@ class TorchDevice:
     def __init__(
         self, device: torch.device, api: Any, new_event: Callable[[], Event], is_capturing: Callable[[], bool]
     ) -> None:
-        self._device = device
+        # torch takes a device to pieces each time it is given one, and a number as it is.
+        self._where = device if device.index is None else device.index
         self._api = api
         self.new_event = new_event
         self.is_capturing = is_capturing
 
     def synchronize(self) -> None:
         """Waits until the device has done all that was enqueued on any of its streams."""
-        self._api.synchronize(self._device)
+        self._api.synchronize(self._where)
 
-    def record(self, event: Event) -> None:
-        """Enqueues the event on this thread's current stream of the device, whichever device is current."""
-        event.record(self._api.current_stream(self._device))
+    def record(self, event: Event) -> Hashable:
+        """Enqueues the event on this thread's current stream of the device, whichever device is current.
+
+        Returns:
+            The stream's identifier.
+        """
+        stream = self._api.current_stream(self._where)
+        event.record(stream)
+        identifier: int = stream.stream_id
+        return identifier
 
     def is_ready(self, event: Event) -> bool:
         """Whether the device has reached the event. Does not wait."""

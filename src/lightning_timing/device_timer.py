@@ -10,8 +10,9 @@ zero, the host where it is zero.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lightning_timing.clocks import Clock, monotonic_ns
@@ -31,13 +32,16 @@ class Mark:
     Attributes:
         event: The event, or None.
         host_ns: When the host recorded it.
+        order: The thread that recorded it and the stream: of two marks with the same, the device reaches the one first
+            that was recorded first.
     """
 
-    __slots__ = ("_pool", "event", "host_ns")
+    __slots__ = ("_pool", "event", "host_ns", "order")
 
-    def __init__(self, event: Event | None, host_ns: int, pool: deque[Event]) -> None:
+    def __init__(self, event: Event | None, host_ns: int, order: tuple[int, Hashable], pool: deque[Event]) -> None:
         self.event = event
         self.host_ns = host_ns
+        self.order = order
         self._pool = pool
 
     def __del__(self) -> None:
@@ -114,13 +118,13 @@ class DeviceTimer(Generic[_Key]):
 
     def mark(self) -> Mark:
         """Records an event on this thread's current stream. Untimed where that is not possible."""
-        event = None
+        event = stream = None
         if self._reason is None:
             try:
-                event = self._record()
+                event, stream = self._record()
             except RuntimeError as error:  # torch raises nothing else, whatever went wrong
                 self._go_off(error)
-        return Mark(event, self._clock(), self._pool)
+        return Mark(event, self._clock(), (get_ident(), stream), self._pool)
 
     def add(self, measurement: str, *stretches: DeviceStretch) -> None:
         """Takes an interval that has ended.
@@ -180,25 +184,31 @@ class DeviceTimer(Generic[_Key]):
         self._pending.clear()
         return resolved
 
-    def _record(self) -> Event | None:
+    def _record(self) -> tuple[Event | None, Hashable]:
+        """Records an event. Returns it and its stream; None for both where it is not possible now."""
         if self._device.is_capturing():
-            return None
+            return None, None
         try:
             event = self._pool.pop()
         except IndexError:
             if self._events_left <= 0:
-                return None
+                return None, None
             self._events_left -= 1
             event = self._device.new_event()
-        self._device.record(event)
-        return event
+        return event, self._device.record(event)
 
     def _is_ready(self, iteration: _Iteration[_Key]) -> bool:
         if self._device.is_capturing():
             return False
-        if iteration.end.event is not None and not self._device.is_ready(iteration.end.event):
-            return False  # the rule while the device has a backlog, at the cost of one query
-        return all(self._device.is_ready(mark.event) for mark in iteration.marks())
+        end = iteration.end
+        if end.event is not None and not self._device.is_ready(end.event):
+            return False
+        # Nearly all marks have the order of the last one, which spares a query for each of them.
+        return all(
+            self._device.is_ready(mark.event)
+            for mark in iteration.marks()
+            if end.event is None or mark.order != end.order
+        )
 
     def _resolve(self, iteration: _Iteration[_Key], timed: bool = True) -> DeviceTimes[_Key]:
         samples_ns: dict[str, list[int]] = {}
