@@ -25,8 +25,9 @@ from lightning_timing.presets import load_preset
 
 BATCHES = 1_000
 """As many are counted: of a preset that prints every 1,000, one print is in them."""
-SETTLING_BATCHES = 50
-"""The first ones, which are not counted: caches fill, warm-up ends."""
+SETTLING_BATCHES = 300
+"""The first ones, which are not counted: caches fill, warm-up ends, and what is done once a run is done, such as the
+first reading of CPU times."""
 
 BARE = "no callback"
 BARE_AGAIN = "no callback again: the noise of this table"
