@@ -10,7 +10,8 @@ env: .venv/installed
 
 demo: .venv/installed
 	.venv/bin/python examples/train.py task=digits timing=evaluation hydra.run.dir=$(DEMO_RUN)
-	@echo "The figures: $(DEMO_RUN)/timing/summary.json"
+	@.venv/bin/lightning-timing report $(DEMO_RUN) --html $(DEMO_RUN)/timing.html >/dev/null
+	@echo "The figures: $(DEMO_RUN)/timing/summary.json, as a page: $(DEMO_RUN)/timing.html"
 
 # Tests that measure real time come last, one by one: beside others they would measure those too.
 test: .venv/installed

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -56,6 +59,26 @@ def test_the_report_is_printed_every_so_many_iterations_and_at_the_end(
     assert [f"train: {n} iterations" in out for n in (1, 2, 4, 6)] == [False, True, True, True]
     assert out.count("Written to") == 1
     assert str(tmp_path / "timing") in out
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_the_command_at_the_end_makes_the_page(
+    is_found: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the shell finds it or not, as where the environment is not activated."""
+    bin_dir = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(bin_dir) if is_found else "/nowhere")
+    pl = lightning()
+    root = tmp_path / "a folder"
+    fit_tiny(pl, root, tiny_module(pl), tiny_loader(6), callbacks=[stopwatch(FakeClock())])
+
+    *_, last_line = capsys.readouterr().out.splitlines()
+    label, _, command = last_line.partition(": ")
+    program, *arguments = shlex.split(command)
+    assert label == "As a page"
+    assert program == ("lightning-timing" if is_found else str(bin_dir / "lightning-timing"))
+    subprocess.run([program, *arguments], cwd=tmp_path, check=True)
+    assert "<html" in (tmp_path / "timing.html").read_text()
 
 
 @pytest.mark.parametrize("bar", ["TQDMProgressBar", "RichProgressBar"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from lightning_timing.callbacks.hot_path import try_out
+from lightning_timing.callbacks.last_report import last_report
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
@@ -20,7 +20,6 @@ from lightning_timing.callbacks.run_dir import HydraJob, RunPlace, agree_on_plac
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.clocks import Clock, monotonic_ns
-from lightning_timing.contention import contention_note
 from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
@@ -31,7 +30,7 @@ from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import TIMING_FOLDER, Status
 from lightning_timing.recording import MeasuredIteration, RecorderSettings
-from lightning_timing.stopwatch import STOPWATCH, Stopwatch, print_report
+from lightning_timing.stopwatch import STOPWATCH, print_report
 from lightning_timing.validation import check_whole_number
 
 _SEVERAL: Final = (
@@ -238,11 +237,7 @@ class StopwatchCallback(PhaseCallback):
                 warnings.warn(f"lightning_timing: {reason}", stacklevel=2)
             if not running.printing.is_off:
                 with running.printing:
-                    report = Stopwatch._render(figures, overhead)
-                    if note := contention_note(figures.cpu_usage, os.cpu_count(), trainer.world_size):
-                        report = f"note: {note}\n{report}"
-                    if running.files.is_written:
-                        report += f"Written to {running.files.folder}"
+                    report = last_report(running.files, figures, overhead, trainer.world_size)
                     if status != "completed":
                         running.print(report)
                     elif trainer.is_global_zero:
