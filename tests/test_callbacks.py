@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from known_cost import FakeClock
@@ -182,6 +182,7 @@ def test_lightning_still_has_the_one_private_attribute_that_logging_asks() -> No
         (StopwatchCallback, {"device_time": "sometimes"}),
         (StopwatchCallback, {"on_misuse": "shrug"}),
         (StopwatchCallback, {"folder": "../elsewhere"}),
+        (StopwatchCallback, {"folder": ".."}),
         (StopwatchCallback, {"ranks": "every"}),
         (StopwatchCallback, {"enable": "yes"}),
         (CUDAProfilerCallback, {"start_step": -1}),
@@ -196,6 +197,20 @@ def test_lightning_still_has_the_one_private_attribute_that_logging_asks() -> No
 def test_an_argument_out_of_its_range_is_refused_with_what_was_given(make: Any, bad: dict[str, Any]) -> None:
     with pytest.raises(TimingError, match=f"{next(iter(bad))}.*got {next(iter(bad.values()))!r}".replace("[", r"\[")):
         make(**bad)
+
+
+def test_ranks_that_the_run_does_not_have_are_said_to_measure_nothing(tmp_path: Path) -> None:
+    pl = lightning()
+    nobody = [StopwatchCallback(ranks=[1, 3]), CUDAProfilerCallback(ranks=[2]), StopwatchCallback(ranks=[])]
+    with our_warnings() as said:
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=nobody)
+
+    none = "is off, as the run has none of the ranks"
+    assert said == [
+        f"lightning_timing: the Stopwatch {none} [1, 3]: its ranks are 0 to 0",
+        f"lightning_timing: the CUDA profiler's window {none} [2]: its ranks are 0 to 0",
+    ]
+    assert not (tmp_path / "timing").exists()
 
 
 def test_events_are_not_timed_where_each_edge_waits_for_the_device() -> None:
@@ -490,6 +505,34 @@ def test_cpu_usage_of_what_is_never_measured_is_said_to_be_unknown(tmp_path: Pat
 
     unknown = "the CPU usage of 'typo' is unknown: nothing of that name was measured after warm-up"
     assert said == [f"lightning_timing: {unknown}"]
+
+
+@pytest.mark.parametrize("on_misuse", ["raise", "warn"])
+@pytest.mark.parametrize("by_default", ["iteration", None])
+def test_what_was_chosen_for_cpu_usage_stays_so_in_a_later_call(
+    on_misuse: Literal["raise", "warn"], by_default: str | None, tmp_path: Path
+) -> None:
+    """And its children and the machine are sampled again."""
+    sampling: list[bool] = []
+
+    def step(module: Any, batch: Any, *_: Any) -> Any:
+        Stopwatch().set_cpu_usage_meas_name("mine")
+        with span("mine"):
+            loss = module.layer(batch[0]).sum()
+        sampling.append("lightning_timing-cpu-usage" in {thread.name for thread in threading.enumerate()})
+        return loss
+
+    pl = lightning()
+    timing = StopwatchCallback(num_warmup_iters=0, cpu_usage_meas_name=by_default, on_misuse=on_misuse)
+    trainer = quiet_trainer(pl, tmp_path, callbacks=[timing], max_epochs=1)
+    module = tiny_module(pl, training_step=step, test_step=step)
+    with our_warnings() as said:
+        trainer.fit(module, tiny_loader(2))
+        trainer.test(module, tiny_loader(3), verbose=False)
+
+    assert said == []
+    assert sampling == [True] * 5
+    assert summary(tmp_path)["cpu_usage"]["measurement"] == "mine"
 
 
 # ---- ranges ----

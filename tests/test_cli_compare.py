@@ -191,7 +191,9 @@ def test_what_crossed_the_threshold_is_named(before: Path, after: Path, capsys: 
     assert compare(before, after, "--fail-above", "5%") == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("above 5 %: train iteration (+1")
     assert compare(before, after, "--fail-above", "50%") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "no whole interval above 50 % in train iteration"
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "no whole interval above 50 % in train iteration, train mean iteration"
+    )
     assert compare(before, after, "--fail-above", "5%", "--json") == 1
     gate = shown(capsys)["fail_above"]
     assert (gate["threshold"], [c["measurement"] for c in gate["crossed"]]) == (0.05, ["iteration"])
@@ -415,6 +417,27 @@ def test_a_threshold_with_nothing_to_judge_is_bad_input(
     assert compare(before, killed) == 0
     assert compare(before, killed, "--fail-above", "5%") == 2
     assert "nothing to judge" in capsys.readouterr().err
+
+
+def test_a_threshold_that_no_interval_is_held_against_is_bad_input_not_a_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a job whose runs are too short would pass whatever happened."""
+
+    def run(name: str, train_ms: int, train_rows: int) -> Path:
+        train = rows([phases(forward=train_ms * MS)] * train_rows)
+        validate = rows([phases(forward=10 * MS)] * 20, stage="validate")
+        return write_lines(tmp_path / name, [header(), *train, *validate, end()])
+
+    short = run("before", 10, 4), run("after", 500, 4)
+    assert compare(*short, "--fail-above", "5%", "--stage", "train") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--fail-above has nothing to judge: measured fewer than 8 times on a side" in captured.err
+    assert compare(*short, "--fail-above", "5%") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "no whole interval above 5 % in validate iteration; not judged: train iteration (too few to compare)"
+    )
 
 
 @pytest.mark.parametrize("threshold", ["five", "nan%", "inf", ""])

@@ -229,7 +229,8 @@ def test_the_whole_interval_must_lie_above_the_threshold(tmp_path: Path) -> None
 def test_no_interval_crosses_no_threshold(tmp_path: Path) -> None:
     comparison = compare(write_run(tmp_path / "a", [10.0]), write_run(tmp_path / "b", [90.0]))
     gate = comparison.judge(0.05, ["iteration"])
-    assert (len(gate.judged), gate.crossed) == (1, ())
+    assert (gate.judged, gate.crossed, gate.has_judged) == ((), (), False)
+    assert [change.measurement for change in gate.not_judged] == ["iteration"]
 
 
 def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ def test_ddp_by_subprocess(tmp_path: Path) -> None:
     assert program.output.count("root of this process") == 2  # rank 1 would have taken another one
     assert program.output.count(f"Written to {run_dir / 'timing'}\n") == 2  # one rank prints, after each call
     assert "samples/s on rank 0 of 2\n" in program.output
+    # The second callback's lowest rank is 1.
+    assert program.output.count(f"Written to {run_dir / 'timing-2'}\n") == 2
+    assert "samples/s on rank 1 of 2\n" in program.output
     check_run(run_dir, tmp_path, tmp_path / "cwd", begin_ns, ["fit", "test"])
 
 
@@ -112,8 +115,9 @@ def test_torchrun_with_two_nodes_on_one_machine(tmp_path: Path) -> None:
     succeeded(*nodes)
 
     run_dir = only(tmp_path.glob("root-of-process-*"))
-    assert run_dir.name in nodes[0].output
-    assert run_dir.name not in nodes[1].output
+    own = f"root of this process: {run_dir}\n"
+    assert own in nodes[0].output
+    assert own not in nodes[1].output
     assert [json.loads((tmp_path / f"rank{rank}.json").read_text())["local_rank"] for rank in range(2)] == [0, 0]
     check_run(run_dir, tmp_path, tmp_path / "cwd", begin_ns, ["fit", "test"])
 

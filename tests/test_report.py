@@ -13,7 +13,7 @@ from records import MS, SEGMENT, end, header, phases, rows, summary_of, write_li
 
 from lightning_timing.cli.main import main
 from lightning_timing.errors import BadInputError
-from lightning_timing.record import SegmentSummary
+from lightning_timing.record import SegmentSummary, TimingOverhead
 from lightning_timing.run_report import read_report
 
 if TYPE_CHECKING:
@@ -187,6 +187,24 @@ def test_one_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert report(tmp_path, "--stage", "predict") == 2
     assert "no stage 'predict'; there is train, test" in capsys.readouterr().err
+
+
+def test_what_the_timing_of_several_stages_cost_is_not_said_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [*LINES[:-1], *rows([phases(forward=MS)] * 20, stage="test"), end()]
+    for name, lines_of_run in (("both", lines), ("one", LINES)):
+        figures = summary_of(lines_of_run, timing_overhead=TimingOverhead(seconds=0.01, share=0.05))
+        write_summary(write_lines(tmp_path / name, lines_of_run), figures)
+
+    said = "timing itself: 10.0 ms, 5.0 % of the time of the iterations"
+    for run, options, is_said in (
+        ("both", (), True),
+        ("both", ("--stage", "test"), False),
+        ("one", ("--stage", "train"), True),
+    ):
+        assert report(tmp_path / run, *options) == 0
+        assert (said in capsys.readouterr().out) == is_said
 
 
 def test_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

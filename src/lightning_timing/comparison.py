@@ -61,6 +61,10 @@ class Change:
     verdict: ChangeVerdict
     reason: str | None
 
+    def is_above(self, threshold: float) -> bool:
+        """Whether the whole interval lies above a threshold."""
+        return self.low is not None and self.low > threshold
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasurementChange(Change):
@@ -150,15 +154,24 @@ class Gate:
 
     Attributes:
         threshold: The largest change that passes, as a share: 0.05 for 5 %.
-        judged: The changes that count.
-        crossed: Those whose whole interval lies above the threshold.
-        means_crossed: The stages whose mean iteration does, where iterations are judged.
+        judged: The changes that count and have an interval.
+        not_judged: Those that count and have none.
+        means_judged: The mean iterations that have one, where iterations are judged.
+        crossed: The changes whose whole interval lies above the threshold.
+        means_crossed: The stages whose mean iteration does.
     """
 
     threshold: float
     judged: tuple[MeasurementChange, ...]
+    not_judged: tuple[MeasurementChange, ...]
+    means_judged: tuple[MeanIteration, ...]
     crossed: tuple[MeasurementChange, ...]
     means_crossed: tuple[MeanIteration, ...]
+
+    @property
+    def has_judged(self) -> bool:
+        """Whether there was an interval to hold against the threshold."""
+        return bool(self.judged or self.means_judged)
 
     @property
     def is_crossed(self) -> bool:
@@ -224,16 +237,16 @@ class Comparison:
 
     def judge(self, threshold: float, measurements: Collection[str]) -> Gate:
         """Holds the host time of some measurements against a threshold, which is a share: 0.05 for 5 %."""
-        judged = tuple(c for c in self.changes if c.clock == "host" and c.measurement in measurements)
+        counting = [c for c in self.changes if c.clock == "host" and c.measurement in measurements]
+        means = tuple(mean for mean in self.means if ITERATION in measurements and mean.low is not None)
+        judged = tuple(c for c in counting if c.low is not None)
         return Gate(
             threshold,
             judged,
-            crossed=tuple(c for c in judged if c.low is not None and c.low > threshold),
-            means_crossed=tuple(
-                mean
-                for mean in self.means
-                if ITERATION in measurements and mean.low is not None and mean.low > threshold
-            ),
+            not_judged=tuple(c for c in counting if c.low is None),
+            means_judged=means,
+            crossed=tuple(c for c in judged if c.is_above(threshold)),
+            means_crossed=tuple(mean for mean in means if mean.is_above(threshold)),
         )
 
 

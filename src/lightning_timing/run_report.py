@@ -64,12 +64,23 @@ class RunReport:
     lead: RankRecord | None
 
     def of_stage(self, stage: str) -> RunReport:
-        """The part that is about one stage that it has, judged by that. CPU usage is of one stage, training if any."""
+        """The part that is about one stage that it has, judged by that. CPU usage is of one stage, training if any.
+
+        What the timing cost is known of the whole run alone.
+        """
         stages = {stage: self.stages[stage]}
         ranks = {stage: self.ranks[stage]} if stage in self.ranks else {}
         is_metered = stage == TRAIN or not set(self.stages) - {stage, SANITY_CHECK}
         cpu_usage = self.cpu_usage if is_metered else None
-        return replace(self, stages=stages, ranks=ranks, cpu_usage=cpu_usage, verdict=judge(stages, cpu_usage))
+        overhead = self.timing_overhead if set(self.stages) == {stage} else None
+        return replace(
+            self,
+            stages=stages,
+            ranks=ranks,
+            cpu_usage=cpu_usage,
+            timing_overhead=overhead,
+            verdict=judge(stages, cpu_usage),
+        )
 
 
 def read_report(path: Path) -> RunReport:

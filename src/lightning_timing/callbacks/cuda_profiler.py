@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from lightning_timing.callbacks.phase_callback import PhaseCallback
-from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
+from lightning_timing.callbacks.ranks import is_first, takes_part, validated_ranks
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
 from lightning_timing.nvtx_domain import DOMAIN
@@ -164,7 +164,7 @@ class CUDAProfilerCallback(PhaseCallback):
 
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
         """Follows the run on the chosen ranks. A window that is the whole run opens at once."""
-        if not is_chosen(trainer.global_rank, self.ranks):
+        if not takes_part(trainer, self.ranks, self.part_name):
             return None
         runtime = self._runtime or cuda_runtime(trainer.strategy.root_device)
         if runtime is None and is_first(trainer.global_rank, self.ranks):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from lightning_timing.errors import TimingError
 from lightning_timing.validation import is_whole_number
@@ -28,9 +29,22 @@ def validated_ranks(ranks: Sequence[int] | Literal["all"]) -> Ranks:
     return tuple(ranks)
 
 
-def is_chosen(rank: int, ranks: Ranks) -> bool:
-    """Whether a rank takes part."""
-    return ranks == "all" or rank in ranks
+def takes_part(trainer: Any, ranks: Ranks, what: str) -> bool:
+    """Whether this rank of a run takes part. Where no rank of it does, rank 0 warns.
+
+    Args:
+        trainer: The Trainer.
+        ranks: The chosen ranks.
+        what: In what they take part, in words.
+    """
+    chosen = range(trainer.world_size) if ranks == "all" else ranks
+    if trainer.global_rank == 0 and ranks and min(chosen) >= trainer.world_size:
+        warnings.warn(
+            f"lightning_timing: {what} is off, as the run has none of the ranks {list(chosen)}: its ranks are 0 to "
+            f"{trainer.world_size - 1}",
+            stacklevel=2,
+        )
+    return trainer.global_rank in chosen
 
 
 def is_first(rank: int, ranks: Ranks) -> bool:

@@ -15,7 +15,7 @@ from lightning_timing.callbacks.hot_path import try_out
 from lightning_timing.callbacks.last_report import last_report
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback
-from lightning_timing.callbacks.ranks import is_chosen, is_first, validated_ranks
+from lightning_timing.callbacks.ranks import is_first, takes_part, validated_ranks
 from lightning_timing.callbacks.run_dir import HydraJob, RunPlace, agree_on_place, hydra_job
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.session import Session, leave
@@ -66,7 +66,7 @@ class _Running(NamedTuple):
         files: The run's files.
         metrics: Collects what goes to the loggers; None: nothing does.
         logging: Takes failures to log.
-        print: Prints a report, through the progress bar.
+        print: Prints a report, through the progress bar where there is one.
         printing: Takes failures to print.
     """
 
@@ -97,8 +97,9 @@ class StopwatchCallback(PhaseCallback):
         cpu_usage_meas_name: The measurement that also gets CPU usage; None: none.
         device_time: `events`: time on the device, beside host time; `sync`: as `do_cuda_sync`; `off`; None: `events`
             where there is an accelerator, unless `do_cuda_sync` is on.
-        ranks: The global ranks that measure and write, or `all`.
-        log_to_logger: Whether `timing/<phase>`, in seconds, goes to the Trainer's loggers.
+        ranks: The global ranks that measure and write, or `all`. The lowest of them prints.
+        log_to_logger: Whether `timing/<phase>`, in seconds, goes to the Trainer's loggers: those of rank 0, if it is
+            among `ranks`.
         on_misuse: `warn` once for each name and drop the sample, or `raise`, failures of this package included.
         folder: The folder's name in the run dir.
         clock: Monotonic, in nanoseconds.
@@ -139,7 +140,7 @@ class StopwatchCallback(PhaseCallback):
                 "do_cuda_sync waits for the device at each edge, so there is nothing left for device_time='events' to "
                 "time: leave one of the two out"
             )
-        if not folder or Path(folder).name != folder:
+        if not folder or Path(folder).name != folder or folder == "..":
             raise TimingError(f"folder takes the name of a folder in the run dir, got {folder!r}")
         self.num_warmup_iters = num_warmup_iters
         self.print_every_n_iters = print_every_n_iters
@@ -175,8 +176,11 @@ class StopwatchCallback(PhaseCallback):
         """Takes part in a run on the chosen ranks."""
         job = hydra_job() or self._job
         place = agree_on_place(trainer, None if job is None else job.directory)
-        if not is_chosen(trainer.global_rank, self.ranks):
+        if not takes_part(trainer, self.ranks, self.part_name):
             return None
+        prints = is_first(trainer.global_rank, self.ranks)
+        # The module's goes through the progress bar, which only rank 0 has, and prints nothing on the others.
+        printer = print if prints and not trainer.is_global_zero else pl_module.print
         run = self._run_in(place, trainer)
         recorder = run.recorder
         recorder.rank, recorder.world_size = trainer.global_rank, trainer.world_size
@@ -184,9 +188,9 @@ class StopwatchCallback(PhaseCallback):
         with ExitStack() as undo:
             undo.callback(recorder.release)
             if not STOPWATCH.is_enabled:
-                STOPWATCH._attach(recorder, printer=pl_module.print, part=self._part, printing=printing)
+                STOPWATCH._attach(recorder, printer=printer, part=self._part, printing=printing)
                 undo.callback(STOPWATCH._detach, recorder)
-            elif is_first(trainer.global_rank, self.ranks) and not isinstance(STOPWATCH._recorder, LateRecorder):
+            elif prints and not isinstance(STOPWATCH._recorder, LateRecorder):
                 warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
@@ -194,15 +198,16 @@ class StopwatchCallback(PhaseCallback):
             settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
             run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._part))
             undo.callback(run.files.end_segment, "failed")
-            if self.cpu_usage_meas_name is not None:
-                recorder.choose_cpu_usage(self.cpu_usage_meas_name, by_default=True)
+            cpu_usage_of = recorder.cpu.name or self.cpu_usage_meas_name  # what was chosen in an earlier call stays
+            if cpu_usage_of is not None:
+                recorder.choose_cpu_usage(cpu_usage_of, by_default=True)
             running = _Running(
                 session=session,
                 recorder=recorder,
                 files=run.files,
                 metrics=MetricsLog() if self.log_to_logger else None,
                 logging=Part("logging the phases", strict=self.strict),
-                print=pl_module.print,
+                print=printer,
                 printing=printing,
             )
             recorder.hand_on_to(_take_iteration(running), run.files.write_outside, run.files.current_epoch)
@@ -240,7 +245,7 @@ class StopwatchCallback(PhaseCallback):
                     report = last_report(running.files, figures, overhead, trainer.world_size)
                     if status != "completed":
                         running.print(report)
-                    elif trainer.is_global_zero:
+                    elif is_first(trainer.global_rank, self.ranks):
                         # The progress bars are closed by now, and TQDM's swallows what it is given then.
                         print(report)
 

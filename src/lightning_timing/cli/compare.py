@@ -76,8 +76,10 @@ def run(args: argparse.Namespace) -> int:
     gate = None
     if args.fail_above is not None:
         gate = comparison.judge(args.fail_above, names or [ITERATION])
-        if not gate.judged:
-            raise BadInputError("--fail-above has nothing to judge: not measured both before and after")
+        if not gate.has_judged:
+            reasons = dict.fromkeys(change.reason or change.verdict for change in gate.not_judged)
+            why = "; ".join(reasons) or "not measured both before and after"
+            raise BadInputError(f"--fail-above has nothing to judge: {why}")
     if args.json:
         sys.stdout.write(comparison_json(comparison, gate))
     elif args.markdown:

@@ -185,11 +185,15 @@ def _signed_percent(share: float | None) -> str:
 
 def _gate_line(gate: Gate) -> str:
     limit = f"{100 * gate.threshold:g} %"
-    if not gate.is_crossed:
-        return f"no whole interval above {limit} in {', '.join(f'{c.stage} {_label(c)}' for c in gate.judged)}"
-    crossed = [f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed]
-    crossed += [f"{mean.stage} mean iteration ({_interval(mean)})" for mean in gate.means_crossed]
-    return f"above {limit}: {', '.join(crossed)}"
+    if gate.is_crossed:
+        crossed = [f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed]
+        crossed += [f"{mean.stage} mean iteration ({_interval(mean)})" for mean in gate.means_crossed]
+        return f"above {limit}: {', '.join(crossed)}"
+    judged = [f"{c.stage} {_label(c)}" for c in gate.judged]
+    judged += [f"{mean.stage} mean iteration" for mean in gate.means_judged]
+    not_judged = [f"{c.stage} {_label(c)} ({c.verdict})" for c in gate.not_judged]
+    but = f"; not judged: {', '.join(not_judged)}" if not_judged else ""
+    return f"no whole interval above {limit} in {', '.join(judged)}{but}"
 
 
 def _paths(paths: tuple[str, ...]) -> str:
