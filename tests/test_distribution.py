@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,6 +37,22 @@ def test_one_duration_has_no_spread() -> None:
     assert (one.count, one.total_ns, one.min_ns, one.max_ns) == (1, 7, 7, 7)
     assert one.std_ns is None
     assert one.percentiles_ns(1, 50, 99) == [7, 7, 7]
+
+
+def test_what_another_thread_adds_during_a_fold_is_kept() -> None:
+    class AddedTo(list[int]):
+        """Gets another duration while it is copied."""
+
+        def __getitem__(self, index: Any) -> Any:
+            found = super().__getitem__(index)
+            self.append(3)
+            return found
+
+    distribution = Distribution()
+    distribution.pending = AddedTo([7] * (EXACT_INTERVALS + 1))
+    assert distribution.fold_if_full()
+    assert list(distribution.pending) == [3]
+    assert (distribution.count, distribution.min_ns) == (EXACT_INTERVALS + 2, 3)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=2, max_size=60))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from lightning_timing.alike_iterations import Slot
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.device_timer import DeviceTimer
+from lightning_timing.distribution import EXACT_INTERVALS
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION
 from lightning_timing.recording import IterationLabel, MeasuredIteration, RecorderSettings
@@ -485,6 +487,49 @@ def test_a_failure_to_hand_on_leaves_nothing_running(clock: FakeClock) -> None:
         recorder.release()
 
     assert not set(threading.enumerate()) - before
+
+
+def test_what_the_user_measures_does_not_pile_up_where_no_iteration_follows(clock: FakeClock) -> None:
+    recorder = new_recorder(clock)
+    for _ in range(2 * EXACT_INTERVALS):
+        recorder.user.start("mine")
+        recorder.user.end("mine")
+        recorder.take_outside()
+
+    mine = recorder.stage.user_measurements["mine"].distribution
+    assert mine.count == 2 * EXACT_INTERVALS
+    assert len(mine.pending) <= EXACT_INTERVALS
+
+
+def test_what_the_user_measures_between_iterations_is_counted_once_though_another_thread_asks(
+    clock: FakeClock,
+) -> None:
+    recorder = new_recorder(clock)
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            recorder.figures()
+
+    asking = threading.Thread(target=ask)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        asking.start()
+        for _ in range(3000):
+            recorder.begin_iteration()
+            recorder.close_iteration()
+            recorder.count_iteration(IterationLabel())
+            for _ in range(4):
+                recorder.user.start("mine")
+                recorder.user.end("mine")
+    finally:
+        sys.setswitchinterval(usual)
+        is_over.set()
+        asking.join()
+    recorder.take_outside()
+
+    assert recorder.figures().stages["train"].measurements["mine"].count == 12_000
 
 
 def test_the_warm_up_of_another_stage_is_known_from_its_beginning(clock: FakeClock) -> None:

@@ -190,16 +190,6 @@ def test_nothing_piles_up_however_many_measurements_there_are() -> None:
     assert (device.count, len(device.pending) <= EXACT_INTERVALS) == (3 * EXACT_INTERVALS, True)
 
 
-def test_nothing_piles_up_where_no_iteration_follows() -> None:
-    stage = StageRecord("train", 0)
-    for _ in range(2 * EXACT_INTERVALS):
-        mine = users(stage, "mine", 1)
-        stage.take_users_outside()
-
-    assert mine.distribution.count == 2 * EXACT_INTERVALS
-    assert len(mine.distribution.pending) <= EXACT_INTERVALS
-
-
 def test_folding_is_spread_over_iterations() -> None:
     """All measurements get full at the same one, which must not pay for all of them."""
     stage = StageRecord("train", 0)

@@ -81,6 +81,14 @@ class ClosedIterations:
             self.work_off()
             yield
 
+    def fold(self, stage: StageRecord) -> None:
+        """Folds samples of a stage that are in no iteration, unless another thread is working off, and folds them."""
+        if self._working.acquire(blocking=False):
+            try:
+                stage.fold()
+            finally:
+                self._working.release()
+
     def work_off(self, *, wait: bool = True) -> None:
         """Adds all waiting iterations to the figures, and hands them on.
 

@@ -43,7 +43,8 @@ class Distribution:
     are more than `EXACT_INTERVALS` of them; so adding one is a list append, and a bucket's middle is at most 1/256 off.
     Count, sum and standard deviation are exact at any length, since they are kept as integers.
 
-    One thread adds and folds. Another thread that asks for figures during a fold may see its durations twice.
+    Any thread may add to `pending`, but only one at a time may fold. Another thread that asks for figures during a fold
+    may see its durations twice.
 
     Attributes:
         pending: Durations that are not folded in yet. Append to it, and call `fold_if_full` from time to time.
@@ -112,7 +113,7 @@ class Distribution:
         pending = self.pending[:]
         self._buckets.update(_buckets_of(pending))
         self._folded = self._folded.plus(pending)
-        del self.pending[:]
+        del self.pending[: len(pending)]  # not those that came meanwhile
         return True
 
 

@@ -94,12 +94,18 @@ class Outside:
         between[FIRST_DATA_WAIT].distribution.add(waited)
         self._hand_on(self.stage, FIRST_DATA_WAIT, waited, end)
 
-    def take_users_of(self, stage: StageRecord, until_ns: int | None = None) -> None:
-        """Counts what the user measured since the stage's last iteration; see `StageRecord.take_users_outside`."""
-        for measurement, samples in stage.take_users_outside(until_ns):
+    def take_users_of(self, stage: StageRecord, until_ns: int | None = None) -> bool:
+        """Counts what the user measured since the stage's last iteration; see `StageRecord.take_users_outside`.
+
+        Returns:
+            Whether there was anything.
+        """
+        taken = stage.take_users_outside(until_ns)
+        for measurement, samples in taken:
             for ns in samples:
                 # Of several since the last iteration only the last one's beginning is known.
                 self._hand_on(stage, measurement.name, ns, measurement.begin_ns + ns)
+        return bool(taken)
 
     def _hand_on(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
         self._before_handing_on()

@@ -336,7 +336,8 @@ class Recorder:
         """Counts what the user measured since the stage's last iteration; see `StageRecord.take_users_outside`."""
         if self._deferred is not None and stage is self.stage:
             self._deferred.end_outside(stage)
-        self._outside.take_users_of(stage, until_ns)
+        if self._outside.take_users_of(stage, until_ns):
+            self._closed.fold(stage)
 
     # ---- the user's measurements ----
 

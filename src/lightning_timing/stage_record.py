@@ -219,8 +219,7 @@ def _count_outside(measurement: Measurement) -> list[int]:
     taken = measurement.take_current()
     measurement.outside_count += len(taken)
     measurement.outside_ns += sum(taken)
-    measurement.distribution.pending.extend(taken)
-    measurement.distribution.fold_if_full()
+    measurement.distribution.pending.extend(taken)  # and not folded here, as another thread may be folding it
     return taken
 
 
