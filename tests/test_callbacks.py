@@ -488,6 +488,27 @@ def test_what_lies_between_epochs_is_of_the_one_that_it_follows(tmp_path: Path) 
     assert found == [(name, epoch) for epoch in range(3) for name in of_an_epoch]
 
 
+def test_what_is_left_open_is_said_without_a_line_of_lightning(tmp_path: Path) -> None:
+    def step(module: Any, batch: Any, *_: Any) -> Any:
+        Stopwatch().start_meas("mine")
+        return module.layer(batch[0]).sum()
+
+    pl = lightning()
+    with our_warnings() as said:
+        fit_tiny(
+            pl,
+            tmp_path,
+            tiny_module(pl, training_step=step),
+            tiny_loader(1),
+            callbacks=[StopwatchCallback(num_warmup_iters=0)],
+        )
+
+    assert said == [
+        "lightning_timing: measurement 'mine' was still open when its iteration was finished: end it with end_meas, or "
+        "use `with span(...)`; its sample is dropped, and this is not warned of again"
+    ]
+
+
 @pytest.mark.parametrize("name", ["forward", "optimizer_step/0"])
 def test_a_phase_cannot_have_cpu_usage_and_that_is_said(name: str, tmp_path: Path) -> None:
     pl = lightning()

@@ -486,6 +486,22 @@ def test_it_prints_every_so_many_counted_iterations(clock: FakeClock, capsys: py
     assert printed == [False, False, True, False, True, False]
 
 
+def test_it_prints_though_the_iteration_was_finished_with_something_open(
+    clock: FakeClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopwatch = Stopwatch(num_warmup_iters=0, print_every_n_iters=2, clock=clock)
+    try:
+        for _ in range(2):
+            stopwatch.start_meas("a")
+            with pytest.raises(MisuseError, match=r"still open.*\(at .*test_stopwatch.py:\d+\)"):
+                stopwatch.finish_iter()
+            stopwatch.end_meas("a")
+    finally:
+        stopwatch.reset()
+
+    assert capsys.readouterr().out.count("train: 2 iterations") == 1
+
+
 def test_what_a_print_takes_is_in_no_iteration(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stopwatch, "_render", staticmethod(lambda *_: str(clock.advance(500 * MS))))
     stopwatch = Stopwatch(num_warmup_iters=0, print_every_n_iters=1, clock=clock)

@@ -28,13 +28,14 @@ class Misuse:
         self._raises = on_misuse == "raise"
         self._warned: set[str] = set()
 
-    def report(self, name: object, what: str, *, consequence: str) -> None:
+    def report(self, name: object, what: str, *, consequence: str, has_place: bool = True) -> None:
         """Raises, or warns once for each name, with what was done wrong and where.
 
         Args:
             name: The measurement's name, or what was given as one.
             what: What was done, in words.
             consequence: What follows where it is only warned of.
+            has_place: Whether the line that called this package is where it was done.
 
         Raises:
             MisuseError: If misuse is to be raised.
@@ -43,7 +44,7 @@ class Misuse:
         if not self._raises and (key in self._warned or len(self._warned) >= _MAX_WARNINGS):
             return
         file, line = caller()
-        message = f"{what} (at {file}:{line})"
+        message = f"{what} (at {file}:{line})" if has_place else what
         if self._raises:
             raise MisuseError(message) from None  # not from the look-up that found no such measurement
         self._warned.add(key)

@@ -249,10 +249,12 @@ class Recorder:
             self.cpu.is_warming_up = stage.warmup_left > 0
             if isinstance(ledger, DeviceLedger) and self._deferred is not None:
                 self._deferred.end_iteration(stage, None, ledger)
-        for name in left_open:
-            self._misuse.report(name, _STILL_OPEN.format(name), consequence=SAMPLE_DROPPED)
         if counts:
             self._report_if_due()
+        for name in left_open:
+            still_open = _STILL_OPEN.format(name)
+            # The callbacks are called by Lightning, whose line says nothing of where it was left open.
+            self._misuse.report(name, still_open, consequence=SAMPLE_DROPPED, has_place=not self._has_phases)
         return counts
 
     def _report_if_due(self, newly_counted: int = 1) -> None:
