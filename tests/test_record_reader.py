@@ -120,7 +120,6 @@ def test_parents_come_from_kept_intervals(tmp_path: Path) -> None:
     run = load_run(write_lines(tmp_path, [header(), row(0, ns, start_ns=0, intervals=intervals), *TWO_ROWS, end()]))
 
     assert run.ranks[0].stages["train"].parents == {"matcher": FORWARD, "cost": "matcher"}
-    assert [kept.intervals for kept in run.ranks[0].kept_intervals()] == [intervals]
 
 
 def test_overlapping_intervals_of_several_threads_are_not_nested(tmp_path: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
-Stage = Literal["train", "validate", "test", "predict", "sanity_check"]
+from typing import Final
 
 TRAIN: Final = "train"
 VALIDATE: Final = "validate"
 TEST: Final = "test"
 PREDICT: Final = "predict"
 SANITY_CHECK: Final = "sanity_check"
-STAGES: Final[tuple[Stage, ...]] = (TRAIN, VALIDATE, TEST, PREDICT, SANITY_CHECK)
+STAGES: Final[tuple[str, ...]] = (TRAIN, VALIDATE, TEST, PREDICT, SANITY_CHECK)
 
 ITERATION: Final = "iteration"
 """One batch, from the start of its fetch to the start of the next one's, validation left out."""

@@ -11,7 +11,7 @@ from lightning_timing.compiling import compiling_probe
 from lightning_timing.errors import MisuseError, RangeMismatchError
 from lightning_timing.names import caller_place
 from lightning_timing.range_attributes import PreparedRanges
-from lightning_timing.range_stack import OpenRange, Stacks, ThreadStack, listed
+from lightning_timing.range_stack import OpenRange, Stacks, ThreadStack, one_a_line
 
 if TYPE_CHECKING:
     from lightning_timing.nvtx_domain import RangeSink
@@ -171,7 +171,7 @@ class RangeRecorder:
         self._left_open += left_open[: MAX_LEFT_OPEN - len(self._left_open)]
         for _ in left_open:
             self._close(stack)
-        self._warn(_LEFT_OPEN, f"ranges left open have been closed with what encloses them:\n{listed(left_open)}")
+        self._warn(_LEFT_OPEN, f"ranges left open have been closed with what encloses them:\n{one_a_line(left_open)}")
 
     def _enter_stage(self, stage: str) -> None:
         self._stage = stage
@@ -199,8 +199,8 @@ class RangeRecorder:
         message = (
             f"range_pop({'' if expected_name is None else repr(expected_name)}) at {caller_place()}: thread "
             f"{stack.thread} has no range open that it could close. A range is closed by the thread that opened it, "
-            f"and a phase by the callbacks.\nOpen on this thread:\n{listed(stack.describe())}\n"
-            f"Open on other threads:\n{listed(elsewhere)}"
+            f"and a phase by the callbacks.\nOpen on this thread:\n{one_a_line(stack.describe())}\n"
+            f"Open on other threads:\n{one_a_line(elsewhere)}"
         )
         if self._tracked:
             raise RangeMismatchError(message)
@@ -215,5 +215,5 @@ class RangeRecorder:
 def _mismatch(stack: ThreadStack, expected_name: str) -> str:
     return (
         f"range_pop({expected_name!r}) at {caller_place()}: the innermost range is {stack.name_of(-1)!r}, not "
-        f"{expected_name!r}.\nOpen on thread {stack.thread}, innermost first:\n{listed(stack.describe())}"
+        f"{expected_name!r}.\nOpen on thread {stack.thread}, innermost first:\n{one_a_line(stack.describe())}"
     )

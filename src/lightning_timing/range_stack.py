@@ -30,7 +30,7 @@ class OpenRange(NamedTuple):
         return f"{self.name!r} (thread {self.thread}{where}{when})"
 
 
-def listed(ranges: Iterable[OpenRange]) -> str:
+def one_a_line(ranges: Iterable[OpenRange]) -> str:
     """The ranges, one a line, indented."""
     return "\n".join(f"    {entry}" for entry in ranges) or "    none"
 

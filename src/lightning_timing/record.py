@@ -89,7 +89,7 @@ class IterationRow:
         device_ns: Device time of each measurement for which it is known, in nanoseconds; None where there is none.
         samples: The size of the batch; None where it cannot be told.
         intervals: Each interval as (measurement, start, end), in nanoseconds from `start_ns`, nested ones inside their
-            parents; None where they were not kept (only the first iterations of a segment keep them).
+            parents; None where they were not kept (only the first 10,000 iterations of a stage do).
     """
 
     kind: Literal["iteration"] = "iteration"

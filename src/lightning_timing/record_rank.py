@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,17 +38,6 @@ class RankRecord:
     stages: Mapping[str, StageSeries]
     end: SegmentEnd | None
     problems: tuple[str, ...]
-
-    def kept_intervals(self) -> Iterator[IterationRow]:
-        """The iterations that kept their intervals, read from the file again, one by one.
-
-        Raises:
-            BadInputError: The file is no longer what it was.
-        """
-        segments = {header.segment for header in self.segments}
-        for _, row in read_lines(self.path):
-            if isinstance(row, IterationRow) and row.intervals is not None and row.segment in segments:
-                yield row
 
 
 def run_id(segment: str) -> str:

@@ -42,7 +42,6 @@ class StageTimes:
     """The times of one stage of a run.
 
     Attributes:
-        iterations: Iterations that every rank measured.
         ns: The times of each measurement in nanoseconds, in order, without the iterations in which it did not occur.
             What occurred between iterations has a time for each occurrence, unless it occurred inside them as well.
         parents: The enclosing measurement of each, or None.
@@ -50,7 +49,6 @@ class StageTimes:
             known.
     """
 
-    iterations: int
     ns: Mapping[Measured, FloatArray]
     parents: Mapping[str, str | None]
     samples_per_s: float | None
@@ -121,7 +119,6 @@ class _MeanOverRanks:
     """Adds up the times of a stage rank by rank."""
 
     def __init__(self) -> None:
-        self._iterations: list[int] = []
         self._columns: dict[Measured, _Column] = {}
         self._outside: dict[Measured, _Column] = {}
         self._parents: dict[str, str | None] = {}
@@ -129,7 +126,6 @@ class _MeanOverRanks:
         self._seconds = 0.0
 
     def add(self, series: StageSeries) -> None:
-        self._iterations.append(len(series))
         for name in series.ns:
             self._columns.setdefault(Measured(name, "host"), _Column()).add(series.ns[name])
         for name in series.device_ns:
@@ -147,7 +143,6 @@ class _MeanOverRanks:
         ns = {measured: column.mean() for measured, column in {**self._columns, **outside}.items()}
         measurements = summary.measurements if summary else {}
         return StageTimes(
-            iterations=min(self._iterations),
             ns={measured: times for measured, times in ns.items() if len(times)},
             parents={**self._parents, **{name: figures.parent for name, figures in measurements.items()}},
             samples_per_s=self._samples / self._seconds if self._samples > 0 and self._seconds else None,
