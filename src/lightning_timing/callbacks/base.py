@@ -119,10 +119,6 @@ class TimingCallback(Callback):
         is_owner = self._owner is not None and self._owner() is trainer
         return self._running is not None and is_owner and self._process == os.getpid()
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Ends the run as completed."""
-        self._finish(trainer, "completed")
-
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Ends the run as interrupted (Ctrl-C, a signal, `sys.exit`) or failed; Lightning calls no other hook then."""
         if not self._is_of(trainer):

@@ -42,7 +42,7 @@ class PhaseCallback(TimingCallback):
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         super()._begin(trainer, pl_module, stage)
         self._unskip(*SKIPPABLE_HOOKS)  # what a run before may have done without
-        self._session = getattr(self._running, "session", None)  # None also where it does not listen
+        self._session = None if self._running is None else self._running.session  # None also if it does not listen
         self._skip(trainer, *SKIPPABLE_HOOKS if self._session is None else ())
         if self._session is not None:
             self._session.on_optimization.append(partial(self._hear_of_steps, trainer))
