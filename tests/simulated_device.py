@@ -68,6 +68,7 @@ class SimulatedDevice:
         synchronizations: Times that the host waited for the device.
         failure: Raised by whatever is asked next, and by all after it, as a device does after an illegal access.
         clock_rate: How fast the device's clock runs, seen from the host's.
+        latency_ns: What an event takes to be reached where nothing is enqueued before it.
     """
 
     clock: SimulatedClock
@@ -75,8 +76,9 @@ class SimulatedDevice:
     events_made: int = 0
     queries: int = 0
     synchronizations: int = 0
-    failure: RuntimeError | None = None
+    failure: Exception | None = None
     clock_rate: float = 1.0
+    latency_ns: int = 0
 
     def __post_init__(self) -> None:
         self.current = self.default
@@ -135,7 +137,8 @@ class SimulatedDevice:
 
     def record(self, event: SimulatedEvent) -> Stream:
         self._ask()
-        event.reached_ns = max(self.current.free_ns, self.clock.now_ns)
+        event.reached_ns = max(self.current.free_ns, self.clock.now_ns + self.latency_ns)
+        self.current.free_ns = max(self.current.free_ns, event.reached_ns)
         return self.current
 
     def is_ready(self, event: SimulatedEvent) -> bool:

@@ -130,7 +130,7 @@ def test_the_summary_says_how_far_the_host_ran_ahead(device: SimulatedDevice, tm
     fit(EnqueueingModule(device), tmp_path, 7, "events")
     (stage,) = json.loads((tmp_path / "timing" / "summary.json").read_text())["stages"].values()
     lead_an_iteration_ms = FORWARD_MS + BACKWARD_MS - 2 * HOST_MS
-    assert ms(stage["host_ahead_s"]) == pytest.approx(3 * lead_an_iteration_ms, abs=0.5)
+    assert ms(stage["host_ahead_s"]) == pytest.approx(4 * lead_an_iteration_ms, abs=0.5)  # the median of seven
 
 
 def test_synchronizing_puts_each_kernel_into_its_phases_host_time(device: SimulatedDevice, tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ class DeferredIterations:
         """Adds what was timed since the stage's last iteration, while no iteration was open."""
         self.timer.end_outside((stage, None, stage.warmup_left <= 0))
 
-    def drain(self) -> None:
-        """Waits for the device, this one time, and hands on all iterations that are left."""
-        self._hand_on(self.timer.drain())
+    def drain(self, *, may_hang: bool) -> None:
+        """Waits for the device, this one time, and hands on all iterations that are left; see `DeviceTimer.drain`."""
+        self._hand_on(self.timer.drain(may_hang=may_hang))
 
     def _hand_on(self, resolved: Iterable[DeviceTimes[Pending]]) -> None:
         for times in resolved:

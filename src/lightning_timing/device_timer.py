@@ -3,25 +3,30 @@
 Device time is what passes on the stream between two events: the work enqueued between them, and the time in which the
 stream had nothing to do. Where the host is slower than the device, much of it is such idle time; around a wait for
 data, which enqueues nothing, all of it is. So device time says where the device's time went, not how busy it was. What
-sets the pace follows from `ahead_ns`, the device's backlog at the end of an iteration: the device where it is above
-zero, the host where it is zero.
+sets the pace follows from `ahead_ns`, the device's backlog at the end of an iteration: the host where it is next to
+nothing, else the device.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.host_lead import HostLead
 
 if TYPE_CHECKING:
     from lightning_timing.device import Device, Event
 
 MAX_EVENTS: Final = 4096
 """Events in use at once. A thousand launches are what a CUDA device takes before the host has to wait for it."""
+
+_LOOKS_AT_THE_END: Final = 200
+_PAUSE_S: Final = 0.01
 
 _Key = TypeVar("_Key")
 
@@ -94,16 +99,25 @@ class DeviceTimer(Generic[_Key]):
         device: The device.
         clock: Reads the host's time, in nanoseconds.
         max_events: Events in use at once; beyond it marks are untimed.
+        sleep: Sleeps for so many seconds.
     """
 
-    def __init__(self, device: Device, *, clock: Clock = monotonic_ns, max_events: int = MAX_EVENTS) -> None:
+    def __init__(
+        self,
+        device: Device,
+        *,
+        clock: Clock = monotonic_ns,
+        max_events: int = MAX_EVENTS,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._device = device
         self._clock = clock
+        self._sleep = sleep
         self._events_left = max_events
         self._pool: deque[Event] = deque()
         self._intervals: list[tuple[str, Sequence[DeviceStretch]]] = []
         self._pending: deque[_Iteration[_Key]] = deque()
-        self._backlog = _Backlog(device)
+        self._lead = HostLead(device, clock)
         self._reason: str | None = None
 
     @property
@@ -122,9 +136,13 @@ class DeviceTimer(Generic[_Key]):
         if self._reason is None:
             try:
                 event, stream = self._record()
-            except RuntimeError as error:  # torch raises nothing else, whatever went wrong
+                mark = Mark(event, self._clock(), (get_ident(), stream), self._pool)
+                self._lead.look(mark)
+            except Exception as error:  # noqa: BLE001  # whatever the device refuses: a timer must not end what it times
                 self._go_off(error)
-        return Mark(event, self._clock(), (get_ident(), stream), self._pool)
+            else:
+                return mark
+        return Mark(None, self._clock(), (get_ident(), None), self._pool)
 
     def add(self, measurement: str, *stretches: DeviceStretch) -> None:
         """Takes an interval that has ended.
@@ -142,6 +160,7 @@ class DeviceTimer(Generic[_Key]):
             key: Returned with the device times.
             end: The mark at its end.
         """
+        self._lead.end_iteration()
         self._pending.append(_Iteration(key, end, self._intervals))
         self._intervals = []
 
@@ -166,23 +185,36 @@ class DeviceTimer(Generic[_Key]):
             while self._pending and (self._reason is not None or self._is_ready(self._pending[0])):
                 resolved.append(self._resolve(self._pending[0]))
                 self._pending.popleft()
-        except RuntimeError as error:
+        except Exception as error:  # noqa: BLE001  # whatever the device refuses: a timer must not end what it times
             self._go_off(error)
             return resolved + self.collect()
         return resolved
 
-    def drain(self) -> list[DeviceTimes[_Key]]:
-        """Waits for the device, for once, and returns all iterations that are left. For the end of a run."""
+    def drain(self, *, may_hang: bool = False) -> list[DeviceTimes[_Key]]:
+        """Waits for the device, for once, and returns all iterations that are left. For the end of a run.
+
+        Args:
+            may_hang: Wait two seconds at most, as the device may never get there, which may be what ended the run. The
+                iterations that it has not reached by then are untimed.
+        """
         if self._pending and self._reason is None:
             try:
-                if not self._device.is_capturing():
+                if may_hang:
+                    self._wait_a_little()
+                elif not self._device.is_capturing():
                     self._device.synchronize()
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001  # whatever the device refuses: a timer must not end what it times
                 self._go_off(error)
         resolved = self.collect()
         resolved += [self._resolve(iteration, timed=False) for iteration in self._pending]
         self._pending.clear()
         return resolved
+
+    def _wait_a_little(self) -> None:
+        for _ in range(_LOOKS_AT_THE_END):
+            if self._is_ready(self._pending[-1]):
+                return
+            self._sleep(_PAUSE_S)
 
     def _record(self) -> tuple[Event | None, Hashable]:
         """Records an event. Returns it and its stream; None for both where it is not possible now."""
@@ -215,38 +247,15 @@ class DeviceTimer(Generic[_Key]):
         untimed: Counter[str] = Counter()
         timed = timed and self._reason is None
         for measurement, stretches in iteration.intervals:
+            total_ns = -1
             if timed and all(start.event is not None and end.event is not None for start, end in stretches):
                 total_ns = sum(self._device.elapsed_ns(start.event, end.event) for start, end in stretches)
-                samples_ns.setdefault(measurement, []).append(total_ns)
-            else:
+            if total_ns < 0:  # also where it ended on another stream, which was ahead of the one on which it began
                 untimed[measurement] += 1
-        ahead_ns = self._backlog.at(iteration.end, self._clock()) if timed else None
+            else:
+                samples_ns.setdefault(measurement, []).append(total_ns)
+        ahead_ns = self._lead.at(iteration.end, self._clock()) if timed else None
         return DeviceTimes(iteration.key, samples_ns, untimed, ahead_ns)
 
-    def _go_off(self, error: RuntimeError) -> None:
+    def _go_off(self, error: Exception) -> None:
         self._reason = f"device time is off, since the device refused: {error}"
-
-
-class _Backlog:
-    """How far the host is ahead of the device, followed from mark to mark.
-
-    From one mark to the next it grows by what passed on the device and shrinks by what passed on the host. The device
-    reaches no event before it is recorded, and none after it was seen to be ready: these bounds correct the start,
-    which is taken to be zero, and the drift between the two clocks.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._last: Mark | None = None
-        self._ahead_ns = 0
-
-    def at(self, mark: Mark, seen_ready_ns: int) -> int | None:
-        """Returns the host's lead, in nanoseconds, at a mark whose event is ready; None at an untimed mark."""
-        if mark.event is None:
-            return None
-        if self._last is not None:
-            device_ns = self._device.elapsed_ns(self._last.event, mark.event)
-            self._ahead_ns += device_ns - (mark.host_ns - self._last.host_ns)
-        self._ahead_ns = min(max(0, self._ahead_ns), seen_ready_ns - mark.host_ns)
-        self._last = mark
-        return self._ahead_ns

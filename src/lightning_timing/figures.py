@@ -78,7 +78,7 @@ class StageSummary:
         samples: Samples in the measured iterations; None where batch sizes cannot be told.
         skipped_batches: Batches for which the training step returned None.
         host_ahead_s: Median, over the iterations, of how far the host was ahead of the device at their end, in
-            seconds: above zero the device sets the pace. None where the device was not timed.
+            seconds: where that is next to nothing the host sets the pace. None where the device was not timed.
     """
 
     iterations: int

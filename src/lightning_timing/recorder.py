@@ -418,8 +418,12 @@ class Recorder:
         reasons = (self.cpu.reason, None if self._deferred is None else self._deferred.timer.reason)
         return [reason for reason in reasons if reason is not None]
 
-    def release(self) -> None:
-        """Ends the run: waits once for the last device times, and stops sampling CPU usage."""
+    def release(self, *, device_may_hang: bool = False) -> None:
+        """Ends the run: waits once for the last device times, and stops sampling CPU usage.
+
+        Args:
+            device_may_hang: Whether to wait for a short time only.
+        """
         try:
             self.catch_up()
             self.rest()
@@ -427,6 +431,6 @@ class Recorder:
             self.work_off()
             self.bookkeeping_ns += self.clock() - begin
             if self._deferred is not None:
-                self._deferred.drain()
+                self._deferred.drain(may_hang=device_may_hang)
         finally:
             self.cpu.stop()

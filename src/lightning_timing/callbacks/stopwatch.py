@@ -231,7 +231,8 @@ class StopwatchCallback(PhaseCallback):
             finally_.callback(running.files.end_segment, status)
             finally_.callback(STOPWATCH._detach, recorder)
             finally_.callback(recorder.report_every, 1, None)
-            for step in (partial(leave, trainer, recorder), recorder.take_outside, recorder.release):
+            release = partial(recorder.release, device_may_hang=status != "completed")
+            for step in (partial(leave, trainer, recorder), recorder.take_outside, release):
                 with self._part:
                     step()
             figures, overhead = recorder.figures(), None
