@@ -556,6 +556,22 @@ def test_what_was_chosen_for_cpu_usage_stays_so_in_a_later_call(
     assert summary(tmp_path)["cpu_usage"]["measurement"] == "mine"
 
 
+def test_a_run_within_another_says_that_it_does_not_get_the_spans(tmp_path: Path) -> None:
+    pl = lightning()
+
+    def fits(self: Any, trainer: Any, module: Any) -> None:
+        fit_tiny(pl, tmp_path / "inner", tiny_module(pl), tiny_loader(1), callbacks=[StopwatchCallback()])
+
+    outer = [StopwatchCallback(), callback(pl, "Fits", on_train_start=fits)]
+    with our_warnings() as said:
+        fit_tiny(pl, tmp_path / "outer", tiny_module(pl), tiny_loader(1), callbacks=outer)
+
+    assert said == [
+        "lightning_timing: another run that is not over has the Stopwatch, so what you measure meanwhile, spans "
+        "included, is in that run's figures and not in this one's"
+    ]
+
+
 # ---- ranges ----
 
 

@@ -12,6 +12,7 @@ from whole_suite import Suite, our_warnings
 
 from lightning_timing import StopwatchCallback
 from lightning_timing.callbacks.session import _sessions
+from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.ledger import Ledger
 from lightning_timing.recorder import Recorder
 
@@ -77,9 +78,10 @@ def test_while_what_was_noted_is_handled(
     owner = Recorder if "iteration" in method else Ledger
     pressed_at(monkeypatch, owner, method, at=12 if owner is Ledger else 3, before=before)
 
-    done = fit_until_interrupted(tmp_path, suite.callbacks[:1], 200)
+    batches = 3 * MAX_WAITING
+    done = fit_until_interrupted(tmp_path, suite.callbacks[:1], batches)
 
-    assert 0 < done < 200
+    assert 0 < done < batches
     assert len(rows(tmp_path)) == summary(tmp_path)["stages"]["train"]["iterations"] == done
     assert summary(tmp_path)["status"] == "interrupted"
 

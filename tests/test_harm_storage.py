@@ -199,8 +199,9 @@ def test_two_runs_one_after_the_other_into_one_folder(tmp_path: Path) -> None:
 def test_two_runs_at_once_into_one_folder(tmp_path: Path) -> None:
     def run_another(batch_idx: int) -> None:
         if batch_idx == 1:
-            (said,) = train(tmp_path, batches=2)
-            assert "holds the record of an earlier run" in said
+            of_spans, of_folder = train(tmp_path, batches=2)
+            assert "another run that is not over has the Stopwatch" in of_spans
+            assert "holds the record of an earlier run" in of_folder
 
     assert train(tmp_path, at_batch=run_another) == []
 

@@ -9,6 +9,7 @@ import torch
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
 from ledger_records import costs_of, first_waits, headers, lightning, lines, rows, stopwatch, summary
+from lightning.pytorch import LightningDataModule
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from tiny_training import CostlyLoader, callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
 
@@ -61,6 +62,10 @@ class OneOfTwo(SingleDeviceStrategy):
     def barrier(self, *args: Any, **kwargs: Any) -> None:
         self.clock.advance(self.wait_ns)
 
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # Lightning's name for it
+        self.clock.advance(self.wait_ns)
+        return decision
+
 
 def test_setting_validation_up_is_in_no_iteration_though_gradients_are_kept_and_ranks_wait(tmp_path: Path) -> None:
     """While accumulating no hook tells that validation begins before its loader is there."""
@@ -85,6 +90,68 @@ def test_setting_validation_up_is_in_no_iteration_though_gradients_are_kept_and_
     )
 
     assert costs_of(tmp_path) == [{"forward": 10, "iteration": 10}] * 12
+
+
+def test_deciding_with_the_other_ranks_is_a_wait_for_them_and_no_work_of_the_callback_that_asks(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def decides(self: Any, trainer: Any, *_: Any) -> None:
+        clock.advance(7)
+        trainer.strategy.reduce_boolean_decision(True)
+
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl),
+        tiny_loader(2),
+        callbacks=[stopwatch(clock), callback(pl, "Stops", on_train_batch_end=decides, on_train_epoch_end=decides)],
+        strategy=OneOfTwo(clock, 50),
+    )
+
+    own = {"callbacks/Stops": 7, "callbacks": 7}
+    assert costs_of(tmp_path) == [{**own, "barrier": 50, "iteration": 57}] * 2
+    between = {line["name"]: line["ns"] for line in lines(tmp_path, "outside") if line["epoch"] == 0 and line["ns"]}
+    assert between["between_iterations/callbacks/Stops"] == 7
+    assert between["between_iterations/barrier"] == 50
+
+
+class Data(LightningDataModule):
+    """Takes its time to make loaders."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def train_dataloader(self) -> Any:
+        self.clock.advance(200)
+        return tiny_loader(2)
+
+    def val_dataloader(self) -> Any:
+        self.clock.advance(100)
+        return tiny_loader(1)
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_making_the_loaders_anew_is_time_of_the_data_module_between_iterations(
+    accumulated: int, tmp_path: Path
+) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    trainer = quiet_trainer(
+        pl,
+        tmp_path,
+        callbacks=[stopwatch(clock)],
+        max_epochs=3,
+        num_sanity_val_steps=0,
+        reload_dataloaders_every_n_epochs=1,
+        accumulate_grad_batches=accumulated,
+    )
+    trainer.fit(tiny_module(pl, training_step=step_costing(clock, 10)), datamodule=Data(clock))
+
+    made = [line["ns"] for line in lines(tmp_path, "outside") if line["name"] == "between_iterations/callbacks/Data"]
+    assert sorted(made) == [100] * 3 + [200] * 3
+    assert costs_of(tmp_path) == [{"forward": 10, "iteration": 10}] * 6
 
 
 def test_nothing_that_a_run_keeps_grows_with_its_epochs(tmp_path: Path) -> None:

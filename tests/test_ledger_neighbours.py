@@ -49,6 +49,23 @@ def test_a_simple_profiler_sees_the_same_actions(flavour: str, tmp_path: Path) -
     assert found[0] == found[1]
 
 
+def test_a_callback_may_set_up_the_profiler_that_it_finds(tmp_path: Path) -> None:
+    pl = lightning()
+    profiler = SimpleProfiler()
+    found = []
+
+    def set_up(self: Any, trainer: Any, module: Any) -> None:
+        found.append(isinstance(trainer.profiler, SimpleProfiler))
+        trainer.profiler.dirpath, trainer.profiler.filename = tmp_path, "mine"
+
+    callbacks = [stopwatch(FakeClock()), callback(pl, "SetsUp", on_train_start=set_up)]
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=callbacks, profiler=profiler)
+
+    assert found == [True]
+    assert (profiler.dirpath, profiler.filename) == (tmp_path, "mine")
+    assert "run_training_epoch" in (tmp_path / "fit-mine.txt").read_text()
+
+
 def test_an_advanced_profiler_reports_the_same_actions(tmp_path: Path) -> None:
     pl = lightning()
     found = []

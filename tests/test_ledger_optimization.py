@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +51,37 @@ def test_lbfgs_has_a_sample_for_each_evaluation_and_one_for_each_step(tmp_path: 
     found = counts(tmp_path)
     assert {found[name] for name in ("forward", "zero_grad", "backward", "grad_clip")} == {evaluations}
     assert (found["iteration"], found["optimizer_step"]) == (3, 3)
+
+
+class Fails(torch.autograd.Function):
+    """Fails in its backward, as where the memory does not suffice."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+
+def test_after_a_manual_backward_that_failed_the_step_goes_on(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def step(self: Any, batch: Any, batch_idx: int) -> None:
+        clock.advance(5)
+        loss = self.layer(batch[0]).sum()
+        with suppress(RuntimeError):
+            self.manual_backward(Fails.apply(loss) if batch_idx == 1 else loss)
+        clock.advance(40)
+
+    module = tiny_module(pl, training_step=step)
+    module.automatic_optimization = False
+    fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock)])
+
+    assert costs_of(tmp_path) == [{"forward": 45, "iteration": 45}] * 3
+    assert [row["ns"]["backward"] for row in rows(tmp_path)] == [0] * 3
 
 
 def test_a_closure_of_the_user_s_own_is_forward_each_time_that_it_is_evaluated(tmp_path: Path) -> None:

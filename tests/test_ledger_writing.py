@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torchmetrics
 from known_cost import FakeClock
-from ledger_records import costs_of, counts, lightning, stopwatch, summary
+from ledger_records import both_flavours, costs_of, counts, lightning, lines, stopwatch, summary
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
@@ -32,6 +33,19 @@ class CostlyLogger(CSVLogger):
     def save(self) -> None:
         self.clock.advance(self.save_ns)
         super().save()
+
+
+class SlowMetric(torchmetrics.MeanMetric):
+    """A metric whose computing costs time, as that of a mean average precision."""
+
+    def __init__(self, clock: FakeClock, compute_ns: int) -> None:
+        super().__init__()
+        self.clock = clock
+        self.compute_ns = compute_ns
+
+    def compute(self) -> torch.Tensor:
+        self.clock.advance(self.compute_ns)
+        return super().compute()
 
 
 class CostlyCheckpointIO(TorchCheckpointIO):
@@ -114,6 +128,88 @@ def test_a_callback_of_lightning_that_logs_at_a_batch_s_start(tmp_path: Path) ->
     )
 
     assert costs_of(tmp_path) == [{"logging": 11, "iteration": 11}] * 2
+
+
+def outside(root: Path) -> list[tuple[str, str, int]]:
+    """What was measured between iterations and took any time: stage, name and nanoseconds."""
+    return [(line["stage"], line["name"], line["ns"]) for line in lines(root, "outside") if line["ns"]]
+
+
+@both_flavours
+def test_computing_the_metrics_of_an_epoch_is_logging_between_the_iterations(flavour: str, tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning(flavour)
+
+    def training_step(self: Any, batch: Any, *_: Any) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(batch[0]).sum()
+        self.log("train", self.train_metric, on_step=False, on_epoch=True)
+        self.train_metric.update(loss.detach())
+        return loss
+
+    def validation_step(self: Any, batch: Any, *_: Any) -> None:
+        clock.advance(5)
+        self.val_metric.update(1.0)
+        self.log("val", self.val_metric)
+
+    module = tiny_module(pl, training_step=training_step, validation_step=validation_step)
+    module.train_metric, module.val_metric = SlowMetric(clock, 100), SlowMetric(clock, 400)
+    fit_tiny(
+        pl,
+        tmp_path,
+        module,
+        tiny_loader(4),
+        tiny_loader(2),
+        callbacks=[stopwatch(clock)],
+        max_epochs=2,
+        val_check_interval=2,
+    )
+
+    logging = "between_iterations/logging"
+    assert outside(tmp_path) == [
+        *[("validate", logging, 400)] * 2,
+        ("train", logging, 100),
+        *[("validate", logging, 400)] * 2,
+        ("train", logging, 100),
+    ]
+    assert costs_of(tmp_path) == [{}] * 8
+    assert costs_of(tmp_path, "validate") == [{"forward": 5, "iteration": 5}] * 8
+
+
+def test_where_nothing_was_logged_there_is_no_logging(tmp_path: Path) -> None:
+    pl = lightning()
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), tiny_loader(1), callbacks=[stopwatch(FakeClock())])
+
+    assert {line["name"] for line in lines(tmp_path, "outside")} == {"first_data_wait"}
+
+
+def test_what_a_logger_does_with_a_checkpoint_is_logging(tmp_path: Path) -> None:
+    """Some upload it, which is not the saving callback's doing."""
+    clock = FakeClock()
+    pl = lightning()
+
+    class Uploads(CSVLogger):
+        def log_graph(self, *_: Any, **__: Any) -> None:
+            clock.advance(3)
+
+        def after_save_checkpoint(self, *_: Any) -> None:
+            clock.advance(70)
+
+        def finalize(self, *_: Any) -> None:
+            clock.advance(9)
+
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl),
+        tiny_loader(2),
+        callbacks=[stopwatch(clock), ModelCheckpoint(tmp_path, every_n_train_steps=2, save_on_train_epoch_end=False)],
+        plugins=[CostlyCheckpointIO(clock, 90)],
+        logger=Uploads(tmp_path, name="", version=""),
+        enable_checkpointing=True,
+    )
+
+    assert costs_of(tmp_path) == [{}, {"checkpoint": 90, "logging": 70, "iteration": 160}]
+    assert outside(tmp_path) == [("train", "between_iterations/logging", ns) for ns in (3, 9)]
 
 
 def test_a_checkpoint_is_taken_out_of_the_time_of_the_callback_that_saves_it(tmp_path: Path) -> None:

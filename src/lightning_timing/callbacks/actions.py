@@ -1,7 +1,7 @@
 """What Lightning's profiler actions mean: the only place that knows their names.
 
-Read from Lightning 2.4 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`,
-`[LightningModule]<class>.<hook>` and `[Strategy]<class>.<hook>`; the loops open `run_training_epoch`, start and stop
+Read from Lightning 2.4 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`, and `<class>.<hook>` behind
+`[LightningModule]`, `[LightningDataModule]` and `[Strategy]`; the loops open `run_training_epoch`, start and stop
 `[<loop>].<prefix>_next` around each fetch and `optimizer_step` around a step in manual optimization; the Trainer opens
 `save_checkpoint`.
 """
@@ -60,6 +60,18 @@ _WITHIN_A_BATCH: Final = tuple(
     )
 )
 
+
+_PREPARING: Final = (
+    "prepare_data",
+    "setup",
+    "configure_model",
+    "train_dataloader",
+    "val_dataloader",
+    "test_dataloader",
+    "predict_dataloader",
+    "teardown",
+)
+"""Hooks of a module or a data module that run between the loops over batches, though their names do not say so."""
 
 _FROM_ANY_THREAD: Final = "save_checkpoint"
 """Suffix of the actions that other threads than the loop's may open: a checkpoint and the hooks inside it."""
@@ -143,6 +155,8 @@ class Boundaries:
             return self._of_strategy(hook)
         if kind == "[LightningModule":
             return self._of_module(hook)
+        if kind == "[LightningDataModule" and hook in _PREPARING:
+            return self._of_preparation(self._trainer.datamodule, hook)
         if kind == "[Callback":
             return self._of_callback(owner, hook)
         return None
@@ -168,6 +182,8 @@ class Boundaries:
         if hook == "configure_gradient_clipping":
             clips = self._clips() or overrides(module, hook)
             return ActionMeaning(GRAD_CLIP, after=machine.gradients_ready, is_phase=None if clips else self._clips)
+        if hook in _PREPARING:
+            return self._of_preparation(module, hook)
         is_a_hook = hook.startswith("on_") and not hook.endswith("_batch_transfer")
         phase = callback_phase(type(module).__name__) if is_a_hook and overrides(module, hook) else None
         if not module.automatic_optimization:
@@ -186,6 +202,11 @@ class Boundaries:
         if hook in _EVALUATION_ENDS:
             return ActionMeaning(phase, after=machine.evaluation_ended)
         return ActionMeaning(phase) if phase else None
+
+    def _of_preparation(self, owner: object, hook: str) -> ActionMeaning | None:
+        if owner is None or not overrides(owner, hook):
+            return None
+        return ActionMeaning(callback_phase(type(owner).__name__), before=self._machine.batches_paused)
 
     def _clips(self) -> bool:
         return self._trainer.gradient_clip_val is not None

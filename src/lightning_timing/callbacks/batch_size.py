@@ -11,12 +11,12 @@ _MAX_DEPTH: Final = 3
 def batch_size(batch: Any) -> int | None:
     """The first dimension of a batch's first tensor; None where that is not to be found quickly.
 
-    Looks into tuples, lists and mappings, three levels deep, at the first element of each. A sequence of sequences may
-    hold samples that were not collated, whose first dimension says nothing: then the size is None.
+    Looks into tuples, lists and mappings, three levels deep, at the first element of each. The size is None where the
+    batch's last tensor has another, and where the batch may hold samples that were not collated.
     """
     try:
         size = _first_dimension(batch)
-        return None if size is None or _may_be_samples(batch, size) else size
+        return None if size is None or _is_doubtful(batch, size) else size
     except Exception:  # noqa: BLE001  # a batch is anybody's object; torch's nested tensors, for one, raise at `shape`
         return None
 
@@ -35,14 +35,21 @@ def _first_dimension(batch: Any) -> int | None:
     return None
 
 
-def _may_be_samples(batch: Any, size: int) -> bool:
-    """Whether a batch may be a sequence of samples that were not collated, or of sequences of such samples.
+def _is_doubtful(batch: Any, size: int) -> bool:
+    """Whether the first tensor's size may not be that of the batch.
 
     In a batch that torch has collated, such as two inputs and a target, the first and the last tensor have the same
-    size, and the sequences are lists.
+    size, and the sequences are lists. It differs in a batch of several loaders, or where a dimension comes before the
+    samples; and a sequence of sequences may hold samples that were not collated.
     """
-    if not isinstance(batch, (tuple, list)) or not isinstance(batch[0], (tuple, list)):
+    if isinstance(batch, Mapping):
+        *_, last = batch.values()
+    elif isinstance(batch, (tuple, list)):
+        last = batch[-1]
+    else:
         return False
-    first, last = batch[0], batch[-1]
-    is_zipped = len(batch) > 1 and type(first) is type(last) is tuple and len(first) == len(last)
-    return is_zipped or _first_dimension(last) != size
+    size_of_last = _first_dimension(last)
+    if isinstance(batch, Mapping) or not isinstance(batch[0], (tuple, list)):
+        return size_of_last not in (None, size)
+    is_zipped = len(batch) > 1 and type(batch[0]) is type(last) is tuple and len(batch[0]) == len(last)
+    return is_zipped or size_of_last != size

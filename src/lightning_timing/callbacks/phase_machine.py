@@ -363,6 +363,11 @@ class PhaseMachine:
         if self._open or self._in_iteration:
             self.enter(BARRIER)
 
+    def collective_began(self) -> None:
+        """The ranks broadcast something, or decide it together, for which each waits for the last one."""
+        if self._open or self._in_iteration:
+            self.enter(BARRIER)
+
     def barrier_ended(self) -> None:
-        """All ranks have reached the barrier."""
+        """All ranks have reached the barrier, or have got what is broadcast."""
         self.leave(BARRIER)

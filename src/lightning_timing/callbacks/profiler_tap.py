@@ -70,6 +70,21 @@ class ProfilerTap:
         profile: Returns the context of an action: as in Lightning's `Profiler`.
     """
 
+    __slots__ = (
+        "_boundaries",
+        "_contexts",
+        "_does_nothing",
+        "_ends",
+        "_machine",
+        "_part",
+        "_starts",
+        "_stops",
+        "_thread",
+        "_trail",
+        "profile",
+        "profiler",
+    )
+
     def __init__(self, profiler: Any, machine: PhaseMachine, boundaries: Boundaries, trail: Trail, part: Part) -> None:
         self.profiler = profiler
         self._machine = machine
@@ -87,6 +102,18 @@ class ProfilerTap:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.profiler, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets attributes of the user's profiler, such as `filename`, there, as if it stood here itself."""
+        if name in ProfilerTap.__slots__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.profiler, name, value)
+
+    @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute; for `isinstance` a property does as well
+    def __class__(self) -> type:
+        """The class of the user's profiler, for code that asks with `isinstance` which one there is."""
+        return type(self.profiler)
 
     def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
         """A copy of the Trainer gets a copy of the user's profiler, for the run is not copied with it."""

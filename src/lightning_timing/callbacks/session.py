@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import STEPS, Boundaries, overrides
+from lightning_timing.callbacks.epoch_metrics import watch_epoch_metrics
 from lightning_timing.callbacks.followers import Followers, PhaseFollower
 from lightning_timing.callbacks.loader_starts import watch_loader_starts
 from lightning_timing.callbacks.method_watch import MethodWatch
@@ -21,13 +22,23 @@ from lightning_timing.callbacks.step_count import AskTheTrainer, StepCount, step
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
 
 _FIRST_STAGES: Final = {"fit": TRAIN, "validate": VALIDATE, "test": TEST, "predict": PREDICT}
 
-_LOGGING: Final = ("log_metrics", "save")
-"""The methods of a logger that the loops call."""
+_LOGGING: Final = (
+    "log_metrics",
+    "save",
+    "log_hyperparams",
+    "log_graph",
+    "after_save_checkpoint",  # some upload the checkpoint here
+    "finalize",
+)
+"""The methods of a logger that the loops, the Trainer and its checkpoints call."""
+_COLLECTIVES: Final = ("broadcast", "reduce_boolean_decision")
+"""The methods of a strategy, besides its barrier, in which a rank waits for the others, but not for their tensors."""
 
 _sessions: weakref.WeakKeyDictionary[Any, Session] = weakref.WeakKeyDictionary()
 
@@ -72,12 +83,18 @@ class Session:
         self.followers.on_change = self._choose_who_is_told_late
         machine = self.machine
         barriers = [(trainer.strategy, "barrier")] if trainer.world_size > 1 else []
-        self._barriers = self._watch(barriers, machine.barrier_began, machine.barrier_ended)
+        collectives = [(trainer.strategy, method) for method in _COLLECTIVES] if trainer.world_size > 1 else []
+        self._others = [
+            self._watch(barriers, machine.barrier_began, machine.barrier_ended),
+            self._watch(collectives, machine.collective_began, machine.barrier_ended),
+            watch_epoch_metrics(trainer, machine, self.trail, self.part),
+            *watch_loader_starts(trainer, machine, self.trail, self.part),
+        ]
         self._loggers: list[Any] = []
         self._logging = self._watch([], machine.logging_began, machine.logging_ended)
         self._look_who_logs(trainer)
         self._steps = self._watch_steps([])
-        self._loader_starts = watch_loader_starts(trainer, machine, self.trail, self.part)
+        self._backward = self._watch_backward([])
         trainer.profiler = self._tap
 
     def _watch(
@@ -91,6 +108,11 @@ class Session:
         return OptimizerWatch(
             optimizers, partial(note, machine.step_called), partial(note, machine.closure_began), self.part
         )
+
+    def _watch_backward(self, strategies: list[Any]) -> MethodWatch:
+        """Watches for the end of a backward, which no hook tells of where it fails."""
+        over = partial(self.trail.note, self.machine.backward_over)
+        return MethodWatch([(strategy, "backward") for strategy in strategies], nothing, over, self.part)
 
     def note_step_of(self, index: int) -> None:
         """Notes that the optimizer of this index steps."""
@@ -126,6 +148,8 @@ class Session:
         if (is_automatic, expects_backward) == (self._is_automatic, self.machine.expects_backward):
             return
         self._is_automatic, self.machine.expects_backward = is_automatic, expects_backward
+        self._backward.close()
+        self._backward = self._watch_backward([] if is_automatic else [trainer.strategy])
         self._tap.forget_boundaries()  # and the routines with them, which are known by what handles these
         for tell in self.on_optimization:
             tell(is_automatic)
@@ -167,7 +191,7 @@ class Session:
 
     def close(self, trainer: Any) -> None:
         """Restores what was replaced, unless other code has replaced it since."""
-        for watch in (self._logging, self._barriers, *self._loader_starts):
+        for watch in (self._logging, self._backward, *self._others):
             watch.close()
         self._steps.close()
         if self.is_installed(trainer):

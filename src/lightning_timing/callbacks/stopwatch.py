@@ -43,6 +43,12 @@ _ENABLED_BEFORE: Final = (
 )
 
 
+_HAS_ANOTHER_RUN: Final = (
+    "another run that is not over has the Stopwatch, so what you measure meanwhile, spans included, is in that run's "
+    "figures and not in this one's"
+)
+
+
 class _Run(NamedTuple):
     """What outlives a call of the Trainer: `fit`, then `test`, are one run with several segments.
 
@@ -190,8 +196,8 @@ class StopwatchCallback(PhaseCallback):
             if not STOPWATCH.is_enabled:
                 STOPWATCH._attach(recorder, printer=printer, part=self._part, printing=printing)
                 undo.callback(STOPWATCH._detach, recorder)
-            elif prints and not isinstance(STOPWATCH._recorder, LateRecorder):
-                warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
+            elif prints and (why_not := _why_not_attached(trainer)):
+                warnings.warn(f"lightning_timing: {why_not}", stacklevel=2)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
             session.on_off.append(self.turn_off)  # or what the user measures waits for ever
@@ -313,6 +319,15 @@ class StopwatchCallback(PhaseCallback):
                 if running.metrics.is_due(trainer):
                     running.recorder.work_off()
                     running.metrics.log(pl_module)
+
+
+def _why_not_attached(trainer: Any) -> str | None:
+    """Says who has the Stopwatch; None for another callback of this Trainer, which warns by itself."""
+    if not isinstance(STOPWATCH._recorder, LateRecorder):
+        return _ENABLED_BEFORE
+    others = [callback for callback in trainer.callbacks if isinstance(callback, StopwatchCallback)]
+    has_it = any(other._running is not None and other._running.recorder is STOPWATCH._recorder for other in others)
+    return None if has_it else _HAS_ANOTHER_RUN
 
 
 def _print_so_far(running: _Running, part: Part) -> None:

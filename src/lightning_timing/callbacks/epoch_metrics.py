@@ -1,0 +1,37 @@
+"""Detects when a Trainer computes what was logged over an epoch, such as torchmetrics' metrics: no action says so.
+
+Read from Lightning 2.5 to 2.6: the loops have the Trainer's logger connector do so, after the epoch's last batch and
+its hooks. A callback that asks for the metrics before has them computed in its own hook.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from lightning_timing.callbacks.method_watch import MethodWatch
+from lightning_timing.callbacks.phase_machine import PhaseMachine
+from lightning_timing.callbacks.trail import Trail
+from lightning_timing.parts import Part
+
+_METHODS: Final = ("update_eval_epoch_metrics", "update_train_epoch_metrics", "on_epoch_end")
+
+
+def watch_epoch_metrics(trainer: Any, machine: PhaseMachine, trail: Trail, part: Part) -> MethodWatch:
+    """Reports these computations to a machine, as logging, until the watch that it returns is closed.
+
+    Args:
+        trainer: The Trainer.
+        machine: Notified of the computations.
+        trail: Keeps the edges that come before.
+        part: Takes failures of these.
+    """
+    pause, begin = trail.at_once(machine.batches_paused), trail.at_once(machine.logging_began)
+
+    def began() -> None:
+        if getattr(trainer, "_results", True):  # else nothing was logged
+            pause()  # the last batch is over
+            begin()
+
+    connector = getattr(trainer, "_logger_connector", None)
+    ended = trail.at_once(machine.logging_ended)
+    return MethodWatch([(connector, method) for method in _METHODS], began, ended, part)
