@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from compared_runs import noisy_ms, write_run
+from compared_runs import noisy_ms, write_run, write_run_of_epochs
 from records import MS, end, header, phases, rows, summary_of, write_lines, write_summary
 
 from lightning_timing.cli.main import main
@@ -88,6 +88,7 @@ def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsy
             "differences",
             "changes",
             "mean_iterations",
+            "whole_iterations",
             "absences",
             "samples_per_second",
         ),
@@ -140,6 +141,68 @@ def test_what_only_some_iterations_do_is_found_by_the_mean_and_held_against_the_
     assert found["stage"] == "train"
     assert found["low"] < found["change"] < found["high"]
     assert compare(*sides, "--fail-above", "5%", "--measurement", "other") == 0
+
+
+def test_what_lies_between_iterations_is_said_below_the_mean_iteration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where a dataset spends at each epoch's start what each batch took before, and more."""
+    sides = (
+        write_run_of_epochs(tmp_path / "before", noisy_ms(1, iterations=110, center=39), 20),
+        write_run_of_epochs(tmp_path / "after", noisy_ms(2, iterations=110, center=20), 600),
+    )
+    assert compare(*sides, "--fail-above", "5%") == 0
+    lines = capsys.readouterr().out.splitlines()
+    (place,) = (place for place, line in enumerate(lines) if line.startswith("train: an iteration takes"))
+    assert lines[place].endswith("faster in these runs")
+    whole = "train: with its part of what lies between iterations it takes 42.0 ms before, 81.0 ms after (+93."
+    assert lines[place + 1].startswith(whole)
+    assert lines[place + 1].endswith(" %)")
+    assert " ".join(lines).endswith(
+        "  no whole interval above 5 % in train iteration, train mean iteration; "
+        "not judged: train with what lies between iterations (+93.0 %, one run a side)"
+    )
+
+    assert compare(*sides, "--fail-above", "5%", "--json") == 0
+    found = shown(capsys)
+    (whole_iteration,) = found["whole_iterations"]
+    assert found["fail_above"]["wholes_not_judged"] == [whole_iteration]
+    assert (whole_iteration["stage"], whole_iteration["before_s"]) == ("train", pytest.approx(0.042, rel=0.01))
+    assert [whole_iteration[key] for key in ("low", "high", "verdict", "reason")] == [
+        *(None, None, "too few to compare", "one run a side")
+    ]
+
+
+def test_what_lies_between_iterations_is_judged_by_several_runs_a_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = (
+        [write_run_of_epochs(tmp_path / f"{ms}-{i}", noisy_ms(i, iterations=110), ms) for i in range(3)]
+        for ms in (20, 60)
+    )
+    assert compare("--before", *before, "--after", *after, "--fail-above", "5%") == 1
+    lines = capsys.readouterr().out.splitlines()
+    (whole,) = (line for line in lines if line.startswith("train: with its part of what lies between iterations"))
+    assert "it takes 13.0 ms before, 17.0 ms after (+3" in whole
+    assert whole.endswith("): slower")
+    assert lines[-1].startswith("above 5 %: train with what lies between iterations (+")
+    assert compare("--before", *after, "--after", *before, "--fail-above", "5%") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "no whole interval above 5 % in train iteration, train mean iteration, train with what lies between iterations"
+    )
+
+
+def test_runs_of_different_lengths_are_no_answer_for_what_lies_between_iterations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, long = (write_run_of_epochs(tmp_path / f"{n}", [9.0] * n, 600, epochs=1) for n in (110, 220))
+    assert compare(long, short, "--fail-above", "5%") == 0
+    lines = capsys.readouterr().out.splitlines()
+    reason = "runs of different lengths: what occurs once weighs less in a longer one"
+    (whole,) = (line for line in lines if line.startswith("train: with its part of what lies between iterations"))
+    assert whole.endswith(f" (+19.0 %): too uneven to compare ({reason})")
+    gate = f"; not judged: train with what lies between iterations (+19.0 %, {reason})"
+    assert " ".join(lines).endswith(gate)
 
 
 def test_several_runs_a_side(before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

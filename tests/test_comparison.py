@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from compared_runs import noisy_ms, write_run
+from compared_runs import noisy_ms, write_run, write_run_of_epochs
 from records import MS, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
 
 from lightning_timing.comparison import (
     ONE_RUN_A_SIDE,
     Absence,
     Comparison,
+    MeanIteration,
     MeasurementChange,
     Side,
     Throughput,
@@ -22,11 +23,14 @@ from lightning_timing.comparison import (
 from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
 from lightning_timing.figures import MeasurementSummary
-from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW
+from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, TOO_UNEVEN
 from lightning_timing.run_times import Measured, read_times
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from lightning_timing.run_times import RunTimes
 
 FORWARD = Measured("forward", "host")
 NO_FIGURES = MeasurementSummary("iteration", 0, None, None, None, None, None, None, None, None, None, None)
@@ -38,6 +42,19 @@ def compare(before: Path, after: Path) -> Comparison:
 
 def changes(comparison: Comparison) -> dict[str, MeasurementChange]:
     return {change.measurement: change for change in comparison.changes}
+
+
+def runs_of_epochs(folder: Path, centers: list[float], first_wait_ms: float) -> list[RunTimes]:
+    """Runs of 110 iterations, one for each center of `forward` in milliseconds."""
+    return [
+        read_times(write_run_of_epochs(folder / f"{i}", noisy_ms(i, iterations=110, center=center), first_wait_ms))
+        for i, center in enumerate(centers)
+    ]
+
+
+def whole(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> MeanIteration:
+    (found,) = compare_runs(before, after).wholes
+    return found
 
 
 def test_each_measurement_has_its_change_in_the_order_of_the_loop(tmp_path: Path) -> None:
@@ -110,6 +127,90 @@ def test_what_occurs_between_iterations_is_compared_too(tmp_path: Path) -> None:
 
     wait = changes(compare(run("a", 100), run("b", 50)))["first_data_wait"]
     assert (wait.change, wait.verdict, wait.after) == (pytest.approx(-0.5), FASTER, Side(0.05, 10, 1))
+
+
+def test_the_whole_iteration_has_its_part_of_what_lies_between_iterations(tmp_path: Path) -> None:
+    """As where each epoch begins with a long wait instead of each batch with a short one: 12 waits, 120 iterations."""
+    before = write_run_of_epochs(tmp_path / "a", [39.0] * 110, 20)
+    after = write_run_of_epochs(tmp_path / "b", [20.0] * 110, 600)
+    comparison = compare(before, after)
+    (mean,), (found,) = comparison.means, comparison.wholes
+    assert (mean.before_s, mean.after_s, mean.verdict) == (pytest.approx(0.04), pytest.approx(0.021), FASTER)
+    assert (found.before_s, found.after_s) == (pytest.approx(0.042), pytest.approx(0.081))
+    assert found.change == pytest.approx(0.081 / 0.042 - 1)
+    assert (found.stage, found.runs_before, found.runs_after) == ("train", 1, 1)
+
+
+def test_fewer_than_three_runs_a_side_give_the_whole_iteration_no_interval(tmp_path: Path) -> None:
+    before = runs_of_epochs(tmp_path / "a", [10, 10.1, 9.9], 20)
+    after = runs_of_epochs(tmp_path / "b", [10, 10.1, 9.9], 600)
+    for runs, reason in ((1, "one run a side"), (2, "fewer than three runs a side")):
+        found = whole(before[:runs], after[:runs])
+        assert (found.low, found.high, found.verdict, found.reason) == (None, None, TOO_FEW, reason)
+    assert whole(before, after[:2]).reason == "fewer than three runs a side"
+
+
+def test_the_whole_iteration_of_several_runs_has_an_interval_by_how_much_they_differ(tmp_path: Path) -> None:
+    before = runs_of_epochs(tmp_path / "a", [10, 10.1, 9.9], 20)
+    after = runs_of_epochs(tmp_path / "b", [10, 10.1, 9.9], 600)
+    found = whole(before, after)
+    assert (found.verdict, found.reason, found.runs_before, found.runs_after) == (SLOWER, None, 3, 3)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 71 / 13 - 1 < found.high
+    assert whole(after, before).verdict == FASTER
+    uneven = runs_of_epochs(tmp_path / "c", [8, 10, 12.5], 20)
+    assert whole(uneven, before).verdict == NO_DIFFERENCE
+
+
+def test_whole_iterations_of_runs_of_different_lengths_are_not_judged(tmp_path: Path) -> None:
+    """What occurs once, such as the start of the workers, weighs less in a longer run."""
+    times = [read_times(write_run_of_epochs(tmp_path / f"{n}", [10.0] * n, 600, epochs=1)) for n in (110, 112, 220)]
+    short, as_short, long = times
+    found = whole([short] * 3, [long] * 3)
+    assert (found.low, found.verdict) == (None, TOO_UNEVEN)
+    assert found.change == pytest.approx((11 + 600 / 230) / (11 + 600 / 120) - 1)
+    assert whole([short] * 3, [as_short] * 3).verdict == FASTER
+    assert whole([short], [long]).verdict == TOO_UNEVEN
+
+
+def test_what_lies_between_iterations_is_left_out_where_it_takes_next_to_nothing(tmp_path: Path) -> None:
+    little, more = (write_run_of_epochs(tmp_path / f"{ms}", [9.0] * 110, ms) for ms in (0.4, 0.6))
+    assert compare(little, little).wholes == ()
+    assert len(compare(little, more).wholes) == len(compare(more, little).wholes) == 1
+
+
+def test_nothing_between_iterations_counts_twice(tmp_path: Path) -> None:
+    """Parts are in their wholes already, and nothing says in what the user's own measurements lie."""
+    between_ms = {
+        "first_data_wait": 10,
+        "between_iterations/checkpoint": 20,
+        "between_iterations/callbacks": 30,
+        "between_iterations/callbacks/Saver": 30,
+        "matcher": 5,
+    }
+    made = rows([phases(forward=MS)] * 50)
+    between = [outside(name, ms * MS, start_ns=0) for name, ms in between_ms.items()]
+    run = write_lines(tmp_path, [header(), *made, *between, end()])
+    assert read_times(run).stages["train"].between_ns == pytest.approx(60 * MS / 60)
+
+
+def test_the_iterations_of_warm_up_share_in_what_lies_between(tmp_path: Path) -> None:
+    """What lies between iterations counts from the start. A run that was killed has its warm-up in its header."""
+    made = rows([phases(forward=MS)] * 30, stage="validate")
+    wait = outside("first_data_wait", 40 * MS, start_ns=0, stage="validate")
+    killed = write_lines(tmp_path / "killed", [header(), *made, wait])
+    assert read_times(killed).stages["validate"].between_ns == pytest.approx(40 * MS / 31)
+    ended = write_lines(tmp_path / "ended", [header(), *made, wait, end()])
+    write_summary(ended, summary_of([header(), *made]))
+    assert read_times(ended).stages["validate"].between_ns == pytest.approx(40 * MS / 40)
+
+
+def test_what_lies_between_iterations_is_the_mean_of_the_ranks(tmp_path: Path) -> None:
+    """The other ranks go on, and wait for the one that saves in their next iteration."""
+    for rank, waits_ms in ((0, 1.0), (1, 0.0)):
+        write_run_of_epochs(tmp_path, [1.0] * 50, waits_ms, rank=rank, world_size=2)
+    assert read_times(tmp_path).stages["train"].between_ns == pytest.approx(12 * MS / 60 / 2)
 
 
 def test_missing_and_new_measurements_and_those_without_figures_are_listed(tmp_path: Path) -> None:
@@ -232,6 +333,19 @@ def test_no_interval_crosses_no_threshold(tmp_path: Path) -> None:
     assert [change.measurement for change in gate.not_judged] == ["iteration"]
 
 
+def test_the_whole_iteration_is_held_against_the_threshold_where_it_has_an_interval(tmp_path: Path) -> None:
+    before, after = (runs_of_epochs(tmp_path / f"{ms}", [10, 10.1, 9.9], ms) for ms in (20, 60))
+    several = compare_runs(before, after)
+    gate = several.judge(0.05, ["iteration"])
+    assert (gate.wholes_judged, gate.wholes_crossed, gate.wholes_not_judged) == (several.wholes, several.wholes, ())
+    assert (gate.crossed, gate.means_crossed, gate.is_crossed) == ((), (), True)
+    assert several.judge(0.05, ["forward"]).wholes_judged == ()
+    single = compare_runs(before[:1], after[:1])
+    gate = single.judge(0.05, ["iteration"])
+    assert (gate.wholes_judged, gate.wholes_not_judged, gate.is_crossed) == ((), single.wholes, False)
+    assert single.judge(0.5, ["iteration"]).wholes_not_judged == ()
+
+
 def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
     train, validate = rows([phases(forward=MS)] * 20), rows([phases(forward=MS)] * 20, stage="validate")
     run = write_lines(tmp_path, [header(), *train, *validate, end()])
@@ -242,3 +356,7 @@ def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
         ("validate", "other"),
     }
     assert comparison.of_measurements([]) == comparison
+    epochs = write_run_of_epochs(tmp_path / "epochs", [10.0] * 20, 600)
+    comparison = compare(epochs, epochs)
+    assert comparison.of_stages(["validate"]).wholes == comparison.of_measurements(["forward"]).wholes == ()
+    assert comparison.of_stages(["train"]).of_measurements(["iteration"]).wholes == comparison.wholes != ()

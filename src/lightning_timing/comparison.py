@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import Difference, differences
-from lightning_timing.median_change import ChangeVerdict, mean_change, median_change
+from lightning_timing.median_change import TOO_FEW, TOO_UNEVEN, ChangeVerdict, mean_change, median_change
 from lightning_timing.phases import ITERATION, STAGES, place_in_loop
 from lightning_timing.run_times import Measured, TimeKind
 
@@ -24,6 +24,13 @@ ONE_RUN_A_SIDE: Final = (
     "one run a side: runs of the same code differ too, and by how much only several a side show (three or more: "
     "--before A1 A2 A3 --after B1 B2 B3); what follows is about these two runs, not yet about the code"
 )
+MIN_RUNS: Final = 3
+"""With fewer runs on a side nothing is known of how much what lies between iterations differs from run to run."""
+MAX_LENGTH_RATIO: Final = 1.1
+"""Runs further apart in length are not judged by what lies between iterations."""
+MIN_BETWEEN: Final = 0.005
+"""The least share of the time for which what lies between iterations is named."""
+_DIFFERENT_LENGTHS: Final = "runs of different lengths: what occurs once weighs less in a longer one"
 _ITERATION: Final = Measured(ITERATION, "host")
 _ON_BOTH_SIDES: Final = "this run is on both sides, and a run compared with itself shows nothing"
 
@@ -113,6 +120,8 @@ class Absence:
 class MeanIteration(Change):
     """How long an iteration takes on average. Unlike the median it changes with what only some iterations do.
 
+    A whole iteration is the same with its part of what lies between iterations.
+
     Attributes:
         stage: The stage.
         before_s: The mean before, in seconds; of several runs, the geometric mean of theirs.
@@ -157,26 +166,32 @@ class Gate:
         judged: The changes that count and have an interval.
         not_judged: Those that count and have none.
         means_judged: The mean iterations that have one, where iterations are judged.
+        wholes_judged: The whole iterations that have one, where iterations are judged.
+        wholes_not_judged: Those that have none, though their change lies above the threshold.
         crossed: The changes whose whole interval lies above the threshold.
         means_crossed: The stages whose mean iteration does.
+        wholes_crossed: The stages whose whole iteration does.
     """
 
     threshold: float
     judged: tuple[MeasurementChange, ...]
     not_judged: tuple[MeasurementChange, ...]
     means_judged: tuple[MeanIteration, ...]
+    wholes_judged: tuple[MeanIteration, ...]
+    wholes_not_judged: tuple[MeanIteration, ...]
     crossed: tuple[MeasurementChange, ...]
     means_crossed: tuple[MeanIteration, ...]
+    wholes_crossed: tuple[MeanIteration, ...]
 
     @property
     def has_judged(self) -> bool:
         """Whether there was an interval to hold against the threshold."""
-        return bool(self.judged or self.means_judged)
+        return bool(self.judged or self.means_judged or self.wholes_judged)
 
     @property
     def is_crossed(self) -> bool:
         """Whether any change is too large."""
-        return bool(self.crossed or self.means_crossed)
+        return bool(self.crossed or self.means_crossed or self.wholes_crossed)
 
 
 @dataclass(frozen=True)
@@ -189,6 +204,7 @@ class Comparison:
         differences: The conditions in which not all of the runs agree.
         changes: What was measured on both sides, in the order of the loop.
         means: The mean iteration of each stage that both sides have.
+        wholes: The whole iteration of those in which what lies between iterations takes a share worth naming.
         absences: What was not measured on both sides.
         throughputs: Samples a second in each stage of which both sides know them.
         notes: What to bear in mind, in words.
@@ -199,6 +215,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     changes: tuple[MeasurementChange, ...]
     means: tuple[MeanIteration, ...]
+    wholes: tuple[MeanIteration, ...]
     absences: tuple[Absence, ...]
     throughputs: tuple[Throughput, ...]
     notes: tuple[str, ...]
@@ -219,6 +236,7 @@ class Comparison:
             self,
             changes=tuple(change for change in self.changes if change.stage in stages),
             means=tuple(mean for mean in self.means if mean.stage in stages),
+            wholes=tuple(whole for whole in self.wholes if whole.stage in stages),
             absences=tuple(absence for absence in self.absences if absence.stage in stages),
             throughputs=tuple(throughput for throughput in self.throughputs if throughput.stage in stages),
         )
@@ -231,6 +249,7 @@ class Comparison:
             self,
             changes=tuple(change for change in self.changes if change.measurement in names),
             means=self.means if ITERATION in names else (),
+            wholes=self.wholes if ITERATION in names else (),
             absences=tuple(absence for absence in self.absences if absence.measurement in (None, *names)),
             throughputs=self.throughputs if ITERATION in names else (),
         )
@@ -239,14 +258,21 @@ class Comparison:
         """Holds the host time of some measurements against a threshold, which is a share: 0.05 for 5 %."""
         counting = [c for c in self.changes if c.clock == "host" and c.measurement in measurements]
         means = tuple(mean for mean in self.means if ITERATION in measurements and mean.low is not None)
+        wholes = self.wholes if ITERATION in measurements else ()
+        wholes_judged = tuple(whole for whole in wholes if whole.low is not None)
         judged = tuple(c for c in counting if c.low is not None)
         return Gate(
             threshold,
             judged,
             not_judged=tuple(c for c in counting if c.low is None),
             means_judged=means,
+            wholes_judged=wholes_judged,
+            wholes_not_judged=tuple(
+                w for w in wholes if w.low is None and w.change is not None and w.change > threshold
+            ),
             crossed=tuple(c for c in judged if c.is_above(threshold)),
             means_crossed=tuple(mean for mean in means if mean.is_above(threshold)),
+            wholes_crossed=tuple(whole for whole in wholes_judged if whole.is_above(threshold)),
         )
 
 
@@ -259,6 +285,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     """
     sides = {stage: (_Side(before, stage), _Side(after, stage)) for stage in STAGES}
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
+    means = tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new))
     folders_before = {run.folder for run in before}
     notes = [f"{run.path}: {_ON_BOTH_SIDES}" for run in after if run.folder in folders_before]
     notes += dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems)
@@ -269,7 +296,8 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         after=tuple(str(run.path) for run in after),
         differences=differences([run.conditions for run in before], [run.conditions for run in after]),
         changes=tuple(item for item in found if isinstance(item, MeasurementChange)),
-        means=tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new)),
+        means=means,
+        wholes=tuple(whole for mean in means for whole in _wholes(mean, *sides[mean.stage])),
         absences=tuple(item for item in found if isinstance(item, Absence)),
         throughputs=tuple(
             Throughput(stage, old.samples_per_s, new.samples_per_s)
@@ -295,6 +323,10 @@ class _Side:
     def times(self, measured: Measured) -> list[FloatArray]:
         return [times.ns[measured] for times in self.stages if measured in times.ns]
 
+    def whole_iterations(self) -> list[FloatArray]:
+        """The times of the iterations, each with its part of what lies between them."""
+        return [times.ns[_ITERATION] + times.between_ns for times in self.stages if _ITERATION in times.ns]
+
 
 def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[MeasurementChange | Absence]:
     if before.stages and after.stages:
@@ -313,19 +345,41 @@ def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[Measurem
 def _means(stage: str, before: _Side, after: _Side) -> Iterator[MeanIteration]:
     old, new = before.times(_ITERATION), after.times(_ITERATION)
     if old and new:
-        result = mean_change(old, new)
-        yield MeanIteration(
-            stage=stage,
-            before_s=result.before_ns / NS_IN_S,
-            after_s=result.after_ns / NS_IN_S,
-            runs_before=len(old),
-            runs_after=len(new),
-            change=result.change,
-            low=result.low,
-            high=result.high,
-            verdict=result.verdict,
-            reason=result.reason,
-        )
+        yield _mean(stage, old, new)
+
+
+def _wholes(mean: MeanIteration, before: _Side, after: _Side) -> Iterator[MeanIteration]:
+    old, new = before.whole_iterations(), after.whole_iterations()
+    whole = _mean(mean.stage, old, new)
+    if not any(_is_worth_naming(w, m) for w, m in ((whole.before_s, mean.before_s), (whole.after_s, mean.after_s))):
+        return
+    lengths = [len(run) for run in (*old, *new)]
+    if max(lengths) > MAX_LENGTH_RATIO * min(lengths):
+        whole = replace(whole, low=None, high=None, verdict=TOO_UNEVEN, reason=_DIFFERENT_LENGTHS)
+    elif min(len(old), len(new)) < MIN_RUNS:
+        reason = "one run a side" if whole.is_of_single_runs else "fewer than three runs a side"
+        whole = replace(whole, low=None, high=None, verdict=TOO_FEW, reason=reason)
+    yield whole
+
+
+def _is_worth_naming(whole_s: float, mean_s: float) -> bool:
+    return whole_s - mean_s > MIN_BETWEEN * whole_s
+
+
+def _mean(stage: str, before: list[FloatArray], after: list[FloatArray]) -> MeanIteration:
+    result = mean_change(before, after)
+    return MeanIteration(
+        stage=stage,
+        before_s=result.before_ns / NS_IN_S,
+        after_s=result.after_ns / NS_IN_S,
+        runs_before=len(before),
+        runs_after=len(after),
+        change=result.change,
+        low=result.low,
+        high=result.high,
+        verdict=result.verdict,
+        reason=result.reason,
+    )
 
 
 def _place(measured: Measured) -> int:

@@ -143,7 +143,7 @@ def _from_rows(
 ) -> RunReport:
     header = lead.header
     stages: dict[str, StageSummary] = {
-        stage: stage_figures(lead.stages[stage], _warmup_of(stage, header)) for stage in STAGES if stage in lead.stages
+        stage: stage_figures(lead.stages[stage], warmup_of(stage, header)) for stage in STAGES if stage in lead.stages
     }
     return RunReport(
         path=folder,
@@ -164,7 +164,7 @@ def _from_rows(
     )
 
 
-def _warmup_of(stage: str, header: SegmentHeader) -> int:
+def warmup_of(stage: str, header: SegmentHeader) -> int:
     """Returns how many iterations of a stage were left out, by the header's settings, which may hold anything."""
     warmup = header.settings.get("num_warmup_iters")
     if not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0:

@@ -7,6 +7,7 @@ mean over the ranks is taken.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -15,8 +16,9 @@ from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import run_conditions
 from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import ITERATION
+from lightning_timing.phases import ITERATION, is_phase
 from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_of_rows, timing_folder
+from lightning_timing.run_report import warmup_of
 from lightning_timing.stage_figures import parent_of
 
 if TYPE_CHECKING:
@@ -47,11 +49,14 @@ class StageTimes:
         parents: The enclosing measurement of each, or None.
         samples_per_s: Samples a second of a rank, by the time of all its iterations; None where batch sizes are not
             known.
+        between_ns: An iteration's part of what the callbacks measured between iterations, in nanoseconds: the mean
+            over the ranks. The iterations of warm-up have theirs too, since that is measured from the start.
     """
 
     ns: Mapping[Measured, FloatArray]
     parents: Mapping[str, str | None]
     samples_per_s: float | None
+    between_ns: float
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,9 @@ def read_times(path: Path) -> RunTimes:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there are no times to compare")
     summary = summary_of_rows(folder, lead)
     summaries = summary.stages if summary else {}
+    header = lead.header
+    warmup = {stage: warmup_of(stage, header) for stage in stages}
+    warmup.update({stage: figures.warmup_iterations for stage, figures in summaries.items()})
     note = None
     if summary is not None:
         note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
@@ -106,7 +114,7 @@ def read_times(path: Path) -> RunTimes:
         path=path,
         folder=folder.resolve(),
         conditions=run_conditions(lead, ranks),
-        stages={stage: mean.build(summaries.get(stage)) for stage, mean in stages.items()},
+        stages={stage: mean.build(summaries.get(stage), warmup[stage]) for stage, mean in stages.items()},
         unmeasured={
             stage: tuple(name for name, figures in found.measurements.items() if not figures.count)
             for stage, found in summaries.items()
@@ -124,6 +132,7 @@ class _MeanOverRanks:
         self._parents: dict[str, str | None] = {}
         self._samples = 0.0
         self._seconds = 0.0
+        self._between: list[tuple[float, int]] = []
 
     def add(self, series: StageSeries) -> None:
         for name in series.ns:
@@ -136,9 +145,15 @@ class _MeanOverRanks:
             self._parents.setdefault(name, parent_of(name, series))
         self._samples += float(series.samples.sum())
         self._seconds += float(series.ns[ITERATION].sum()) / NS_IN_S
+        self._between.append((_between_ns(series), len(series)))
 
-    def build(self, summary: StageSummary | None) -> StageTimes:
-        """Returns the means over the ranks. A summary, if there is one, tells which measurement encloses which."""
+    def build(self, summary: StageSummary | None, warmup_iterations: int) -> StageTimes:
+        """Returns the means over the ranks.
+
+        Args:
+            summary: Tells which measurement encloses which, if there is one.
+            warmup_iterations: Iterations that were left out before the first row.
+        """
         outside = {measured: column for measured, column in self._outside.items() if measured not in self._columns}
         ns = {measured: column.mean() for measured, column in {**self._columns, **outside}.items()}
         measurements = summary.measurements if summary else {}
@@ -146,7 +161,17 @@ class _MeanOverRanks:
             ns={measured: times for measured, times in ns.items() if len(times)},
             parents={**self._parents, **{name: figures.parent for name, figures in measurements.items()}},
             samples_per_s=self._samples / self._seconds if self._samples > 0 and self._seconds else None,
+            between_ns=fmean(ns / (iterations + warmup_iterations) for ns, iterations in self._between),
         )
+
+
+def _between_ns(series: StageSeries) -> float:
+    """The time of all that the callbacks measured between iterations, without the parts of what is in it already."""
+    return sum(
+        float(times.sum())
+        for name, times in series.outside.items()
+        if is_phase(name) and parent_of(name, series) is None
+    )
 
 
 class _Column:

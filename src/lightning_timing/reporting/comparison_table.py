@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.conditions import OVERRIDES
-from lightning_timing.median_change import FASTER, SLOWER
+from lightning_timing.median_change import FASTER, SLOWER, TOO_FEW
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import UNMEASURED
 from lightning_timing.reporting.tree import tree
@@ -62,8 +62,7 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
     """
     sides = (f"before: {_paths(comparison.before)}", f"after: {_paths(comparison.after)}")
     notes = (f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes)
-    means = map(_mean_line, comparison.means)
-    blocks: list[Block] = [Heading("Before and after"), Lines((*means, *sides, *notes))]
+    blocks: list[Block] = [Heading("Before and after"), Lines((*_mean_lines(comparison), *sides, *notes))]
     blocks += _condition_blocks(comparison.differences)
     for stage in dict.fromkeys(item.stage for item in comparison.items):
         blocks += _stage_blocks(
@@ -105,12 +104,27 @@ def _stage_blocks(
         yield Lines(tuple(lines))
 
 
-def _mean_line(mean: MeanIteration) -> str:
+def _mean_lines(comparison: Comparison) -> Iterator[str]:
+    for mean in comparison.means:
+        yield f"{mean.stage}: an iteration takes {_times_of(mean)} on average ({_changed(mean)}): {_outcome(mean)}"
+        for whole in comparison.wholes:
+            if whole.stage == mean.stage:
+                line = f"{whole.stage}: with its part of what lies between iterations it takes {_times_of(whole)}"
+                outcome = "" if whole.verdict == TOO_FEW else f": {_outcome(whole)}"
+                yield f"{line} ({_changed(whole)}){outcome}"
+
+
+def _times_of(mean: MeanIteration) -> str:
+    return f"{seconds(mean.before_s)} before, {seconds(mean.after_s)} after"
+
+
+def _changed(mean: MeanIteration) -> str:
     interval = _interval(mean)
-    changed = f"{_signed_percent(mean.change)}, {interval}" if interval != UNKNOWN else _signed_percent(mean.change)
-    reason = f" ({mean.reason})" if mean.reason else ""
-    times = f"{seconds(mean.before_s)} before, {seconds(mean.after_s)} after"
-    return f"{mean.stage}: an iteration takes {times} on average ({changed}): {_verdict(mean)}{reason}"
+    return f"{_signed_percent(mean.change)}, {interval}" if interval != UNKNOWN else _signed_percent(mean.change)
+
+
+def _outcome(mean: MeanIteration) -> str:
+    return f"{_verdict(mean)} ({mean.reason})" if mean.reason else _verdict(mean)
 
 
 def _throughput_line(throughput: Throughput) -> str:
@@ -188,12 +202,19 @@ def _gate_line(gate: Gate) -> str:
     if gate.is_crossed:
         crossed = [f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed]
         crossed += [f"{mean.stage} mean iteration ({_interval(mean)})" for mean in gate.means_crossed]
+        crossed += [f"{_whole_label(whole)} ({_interval(whole)})" for whole in gate.wholes_crossed]
         return f"above {limit}: {', '.join(crossed)}"
     judged = [f"{c.stage} {_label(c)}" for c in gate.judged]
     judged += [f"{mean.stage} mean iteration" for mean in gate.means_judged]
+    judged += map(_whole_label, gate.wholes_judged)
     not_judged = [f"{c.stage} {_label(c)} ({c.verdict})" for c in gate.not_judged]
+    not_judged += [f"{_whole_label(w)} ({_signed_percent(w.change)}, {w.reason})" for w in gate.wholes_not_judged]
     but = f"; not judged: {', '.join(not_judged)}" if not_judged else ""
     return f"no whole interval above {limit} in {', '.join(judged)}{but}"
+
+
+def _whole_label(whole: MeanIteration) -> str:
+    return f"{whole.stage} with what lies between iterations"
 
 
 def _paths(paths: tuple[str, ...]) -> str:

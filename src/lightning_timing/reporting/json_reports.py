@@ -40,6 +40,7 @@ def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
             "differences": comparison.differences,
             "changes": comparison.changes,
             "mean_iterations": comparison.means,
+            "whole_iterations": comparison.wholes,
             "absences": comparison.absences,
             "samples_per_second": comparison.throughputs,
             "notes": comparison.notes,
