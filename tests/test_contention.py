@@ -100,7 +100,7 @@ def test_the_summary_of_another_run_says_nothing_of_this_one(
 def test_the_report_at_the_end_of_a_training_says_it_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.os.cpu_count", lambda: 4)
+    monkeypatch.setattr("lightning_timing.callbacks.last_report.os.cpu_count", lambda: 4)
     monkeypatch.setattr("lightning_timing.cpu_usage.CpuUsageMeter.result", lambda _: CROWDED)
     pl = lightning()
     fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[stopwatch(FakeClock())])
