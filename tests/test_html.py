@@ -261,6 +261,15 @@ def test_a_stage_that_only_warmed_up_says_so(tmp_path: Path) -> None:
     assert "Only warm-up: 4 iterations." in page.text
 
 
+def test_the_time_of_the_warm_up_is_shown_where_it_is_known(tmp_path: Path) -> None:
+    lines = [header(), *rows([phases(forward=10 * MS)] * 20)]
+    summary = summary_of(lines)
+    known = replace(summary, stages={"train": replace(summary.stages["train"], warmup_s=0.3)})
+
+    page = page_of(write_summary(write_lines(tmp_path, lines), known))
+    assert "Where 500.0 ms went: train: iterations 200.0 ms (40.0 %), warm-up 300.0 ms (60.0 %)." in page.text
+
+
 def test_epochs_are_marked_in_the_chart(tmp_path: Path) -> None:
     found = [replace(r, epoch=r.batch_idx // 10) for r in rows([phases(forward=MS)] * 30)]
     figure = page_of(write_lines(tmp_path, [header(), *found])).figures["train-course"]

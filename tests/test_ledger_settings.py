@@ -9,7 +9,7 @@ from known_cost import Books, Costs, FakeClock
 from known_cost_model import SETTINGS, Setting, fit_known_cost
 from ledger_records import both_flavours, costs_of, first_waits, lightning, stopwatch, summary
 
-from lightning_timing.phases import OTHER, TRAIN, VALIDATE
+from lightning_timing.phases import ITERATION, OTHER, TRAIN, VALIDATE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,7 @@ def test_warm_up_iterations_are_left_out_of_the_figures(tmp_path: Path) -> None:
 
     stage = summary(tmp_path)["stages"][TRAIN]
     assert (stage["iterations"], stage["warmup_iterations"]) == (6, 4)
-    measured = [row.expected() for row in books.rows][4:]
-    assert costs_of(tmp_path) == measured
+    every = [row.expected() for row in books.rows]
+    assert costs_of(tmp_path) == every[4:]
+    assert stage["warmup_s"] == pytest.approx(sum(row[ITERATION] for row in every[:4]) / 1e9, rel=1e-12)
     assert stage["measurements"]["forward"]["total_s"] == pytest.approx(6 * PRIMES.step / 1e9)

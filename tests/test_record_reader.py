@@ -271,6 +271,17 @@ def test_a_summary_is_read(tmp_path: Path) -> None:
     assert run.summary == summary_of(some)
 
 
+def test_a_summary_from_before_the_time_of_the_warm_up_was_known_is_read(tmp_path: Path) -> None:
+    found = msgspec.to_builtins(summary_of([header(), *TWO_ROWS]))
+    del found["stages"]["train"]["warmup_s"]
+    run_dir = write_lines(tmp_path, [header(), *TWO_ROWS, end()])
+    (run_dir / "timing" / "summary.json").write_bytes(msgspec.json.encode(found))
+
+    summary = load_run(run_dir).summary
+    assert summary is not None
+    assert summary.stages["train"].warmup_s is None
+
+
 def test_a_summary_alone_is_a_record(tmp_path: Path) -> None:
     run = load_run(write_summary(tmp_path, summary_of([header(), *TWO_ROWS])))
 

@@ -18,7 +18,7 @@ from lightning_timing.phases import BETWEEN_ITERATIONS, CALLBACKS, FIRST_DATA_WA
 from lightning_timing.record import TimingOverhead
 from lightning_timing.reporting.blocks import Column, Heading, Lines, Table
 from lightning_timing.reporting.markdown import render_markdown
-from lightning_timing.reporting.summary import summary_blocks
+from lightning_timing.reporting.summary import summary_blocks, where_time_went
 from lightning_timing.reporting.text import render
 from lightning_timing.reporting.tree import tree
 from lightning_timing.reporting.units import percent, plural, printable, rate, seconds
@@ -205,6 +205,25 @@ def test_what_lies_outside_of_the_iterations_has_its_total_instead_of_a_share() 
         *lines_of("between_iterations/callbacks 600.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 3"),
         *lines_of("Saver 600.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 200.0 ms 3"),
     ]
+
+
+def test_the_warm_up_has_its_part_of_the_time_where_that_is_known() -> None:
+    """As have the waits of its epochs: of four, of which the iterations of two count, each counts."""
+    waits = {FIRST_DATA_WAIT: measurement(0.08, whole_s=None, iterations=4, parent=None)}
+    train = replace(stage(iterations=10, forward=0.2, extra=waits), warmup_s=0.2)
+    validate = replace(stage(iterations=10, forward=0.02), warmup_iterations=1, warmup_s=0.001)
+    not_known = replace(validate, warmup_s=None)
+
+    of_train = "train: iterations 200.0 ms (41.7 %), warm-up 200.0 ms (41.7 %), first_data_wait 80.0 ms (16.7 %)"
+    assert where_time_went({"train": train}) == f"where 480.0 ms went: {of_train}"
+    both = where_time_went({"train": train, "validate": validate}) or ""
+    assert both.startswith("where 501.0 ms went: train: iterations 200.0 ms (39.9 %), warm-up 200.0 ms (39.9 %)")
+    assert both.endswith("; validate: iterations 20.0 ms (4.0 %)")  # a part this small is not named
+    assert (where_time_went({"train": train, "validate": not_known}) or "").startswith(
+        "where 500.0 ms went, warm-up not counted: train: iterations 200.0 ms"
+    )
+    no_warmup = replace(not_known, warmup_iterations=0)
+    assert where_time_went({"train": no_warmup}) == "where 20.0 ms went: train: iterations 20.0 ms (100.0 %)"
 
 
 def test_too_few_iterations_for_a_verdict_are_said() -> None:

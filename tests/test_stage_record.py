@@ -28,12 +28,12 @@ def test_a_stage_of_which_nothing_is_known_was_not_used() -> None:
     assert not stage.was_used
     summary = summarize_stage(stage)
     assert (summary.iterations, summary.warmup_iterations, summary.skipped_batches) == (0, 0, 0)
-    assert (summary.samples, summary.host_ahead_s) == (None, None)
+    assert (summary.samples, summary.host_ahead_s, summary.warmup_s) == (None, None, 0.0)
 
 
 def test_each_kind_of_event_makes_it_used() -> None:
     stages = [StageRecord("train", 1) for _ in range(4)]
-    stages[0].leave_out(())
+    stages[0].leave_out((), 5)
     stages[1].iterations += 1
     users(stages[2], "a")
     stages[3].between["checkpoint"]
@@ -124,13 +124,14 @@ def test_what_warm_up_measured_is_forgotten() -> None:
     for _ in range(4):
         mine = users(stage, "mine", 5)
         forward.carried = 3
-        counted.append(not stage.leave_out(stage.users_known_by()))
+        counted.append(not stage.leave_out(stage.users_known_by(), 7))
         left = mine.current, forward.carried
         assert left == (([5], 3) if counted[-1] else ([], 0))
         stage.drop_current(stage.users_known_by())
 
     assert counted == [False, False, True, True]
-    assert (stage.warmup_left, stage.warmup_iterations) == (0, 2)
+    assert (stage.warmup_left, stage.warmup_iterations, stage.warmup_ns) == (0, 2, 14)
+    assert summarize_stage(stage).warmup_s == 14e-9
 
 
 def test_what_the_user_measures_between_iterations_counts_once_warm_up_is_over() -> None:
@@ -139,7 +140,7 @@ def test_what_the_user_measures_between_iterations_counts_once_warm_up_is_over()
     users(stage, "idle")
     assert stage.take_users_outside() == []
     assert mine.current == []
-    stage.leave_out(stage.users_known_by())
+    stage.leave_out(stage.users_known_by(), 20)
     users(stage, "mine", 7, 8)
 
     assert stage.take_users_outside() == [(mine, [7, 8])]

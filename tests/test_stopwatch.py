@@ -126,6 +126,7 @@ def test_warm_up_is_not_counted(clock: FakeClock) -> None:
         stopwatch.reset()
 
     assert (stage.iterations, stage.warmup_iterations) == (2, 2)
+    assert stage.warmup_s == 0.9
     assert stage.measurements["a"].mean_s == 0.015
     assert stage.measurements["only in an unfinished iteration"].count == 0
 

@@ -56,7 +56,7 @@ class ModelStage:
     """What is known of one stage: warm-up, iterations, and the user's measurements in the order of their first use."""
 
     warmup_left: int
-    warmup_iterations: int = 0
+    warmup_ns: list[int] = field(default_factory=list)
     iterations_ns: list[int] = field(default_factory=list)
     measurements: dict[str, ModelMeasurement] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ class ModelStage:
                 opening.spoilt = opening.spoilt or opener == thread or ends_warmup
         if self.warmup_left:
             self.warmup_left -= 1
-            self.warmup_iterations += 1
+            self.warmup_ns.append(iteration_ns)
             self.drop()
             return
         self.iterations_ns.append(iteration_ns)
@@ -239,7 +239,7 @@ class StopwatchMachine(RuleBasedStateMachine):
         stage = figures.stages.get("train")
         if stage is None:
             assert not self.model.measurements
-            assert not self.model.warmup_iterations
+            assert not self.model.warmup_ns
             return
         check_stage(stage, self.model)
 
@@ -252,11 +252,17 @@ class StopwatchMachine(RuleBasedStateMachine):
 
 def check_stage(stage: StageSummary, model: ModelStage) -> None:
     """The measurements and the iterations of a stage are those of the model."""
-    assert (stage.iterations, stage.warmup_iterations) == (len(model.iterations_ns), model.warmup_iterations)
+    check_iterations(stage, model)
     assert list(stage.measurements) == list(model.measurements)
     for name, measurement in model.measurements.items():
         check_counted(stage.measurements[name], measurement.counted, model.iterations_ns)
         assert stage.measurements[name].parent == measurement.parent
+
+
+def check_iterations(stage: StageSummary, model: ModelStage) -> None:
+    """So many iterations count, and so many do not, as in the model; and it is known how long the latter took."""
+    assert (stage.iterations, stage.warmup_iterations) == (len(model.iterations_ns), len(model.warmup_ns))
+    assert stage.warmup_s == sum(model.warmup_ns) / 1e9
 
 
 def check_open(recorder: Recorder, model: ModelStage) -> None:
@@ -512,7 +518,7 @@ class RecorderMachine(RuleBasedStateMachine):
             if name not in figures.stages:
                 continue
             stage = figures.stages[name]
-            assert (stage.iterations, stage.warmup_iterations) == (len(model.iterations_ns), model.warmup_iterations)
+            check_iterations(stage, model)
             for phase, samples in model.phases.items():
                 check_counted(stage.measurements[phase], samples, model.iterations_ns)
             for users, measurement in model.measurements.items():

@@ -236,6 +236,30 @@ def test_a_heavy_phase_inside_that_takes_longer_goes_before_what_lies_between() 
     assert judge({"train": inside}) == judge_stage(inside)
 
 
+def test_the_warm_up_belongs_to_the_measured_time() -> None:
+    """Four epochs of five batches of 20 ms, whose first waits take as long, and half of which are warm-up."""
+    waiting = stage(iterations=10, forward=0.2, extra={FIRST_DATA_WAIT: between(0.08, 4)})
+
+    with_warmup = judge({"train": replace(waiting, warmup_s=0.2)})
+    without = judge({"train": replace(waiting, warmup_iterations=0, warmup_s=0.0)})
+
+    assert with_warmup is not None
+    assert with_warmup.name == "compute-bound"
+    assert without is not None
+    assert without.name == "epoch-start-heavy"
+    assert "29 %" in without.evidence
+
+
+def test_a_phase_has_its_time_in_the_warm_up_too() -> None:
+    """Data that takes 60 ms in the ten iterations that count, and as much in the others, exceeds waits of 110 ms."""
+    waiting = stage(iterations=10, data_wait=0.06, forward=0.14, extra={FIRST_DATA_WAIT: between(0.11, 4)})
+    warmed_up = replace(waiting, warmup_s=0.2)
+    found = judge({"train": warmed_up})
+
+    assert found is not None
+    assert found.name == "input-bound"
+
+
 def test_checkpoints_between_the_iterations() -> None:
     saving = stage(forward=6.0, extra={f"{BETWEEN_ITERATIONS}/{CHECKPOINT}": between(4.0, 4)})
     found = judge({"train": saving})

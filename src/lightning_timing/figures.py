@@ -79,6 +79,8 @@ class StageSummary:
         skipped_batches: Batches for which the training step returned None.
         host_ahead_s: Median, over the iterations, of how far the host was ahead of the device at their end, in
             seconds: where that is next to nothing the host sets the pace. None where the device was not timed.
+        warmup_s: The time of the iterations that were not counted, in seconds; None where that is not known, as of
+            figures made from rows.
     """
 
     iterations: int
@@ -87,6 +89,7 @@ class StageSummary:
     samples: int | None = None
     skipped_batches: int = 0
     host_ahead_s: float | None = None
+    warmup_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ class Recorder:
         share = self.user.shares.of_iteration(self._told_ns)
         users = stage.users_known_by(self._told_ns) if stage.user_measurements and share is None else ()
         left_open = self.user.spoil_open(users, last_of_warmup=stage.warmup_left == 1) if users else ()
-        counts = not stage.leave_out(users)
+        counts = not stage.leave_out(users, ledger.total_ns)
         if share is None:
             share = self.user.shares.take(users)
         if counts:

@@ -19,6 +19,7 @@ class StageRecord:
         name: Its name.
         warmup_left: Iterations that are still to be left out.
         warmup_iterations: Iterations left out so far.
+        warmup_ns: The time they took, in nanoseconds.
         iterations: Iterations measured.
         iterations_taken: Those already in the figures; the attributes below cover these alone.
         iterations_ns: The time they took, in nanoseconds.
@@ -34,6 +35,7 @@ class StageRecord:
         self.name = name
         self.warmup_left = warmup_iterations
         self.warmup_iterations = 0
+        self.warmup_ns = 0
         self.iterations = 0
         self.iterations_taken = 0
         self.iterations_ns = 0
@@ -70,16 +72,18 @@ class StageRecord:
         measurements = list(self.user_measurements.values())  # or while this is copied
         return [m for m in measurements if moment_ns is None or m.known_since_ns <= moment_ns]
 
-    def leave_out(self, users: Iterable[Measurement]) -> bool:
+    def leave_out(self, users: Iterable[Measurement], iteration_ns: int) -> bool:
         """Forgets the iteration that is complete if it belongs to the warm-up. Returns whether it does.
 
         Args:
             users: The user's measurements that may have samples in it.
+            iteration_ns: How long it took, in nanoseconds.
         """
         if self.warmup_left <= 0:
             return False
         self.warmup_left -= 1
         self.warmup_iterations += 1
+        self.warmup_ns += iteration_ns
         self.drop_current(users)
         return True
 

@@ -25,6 +25,7 @@ def summarize_stage(stage: StageRecord) -> StageSummary:
         samples=stage.samples if iterations else None,
         skipped_batches=stage.skipped_batches,
         host_ahead_s=None if ahead is None else ahead[0] / NS_IN_S,
+        warmup_s=stage.warmup_ns / NS_IN_S,
     )
 
 

@@ -1,4 +1,7 @@
-"""Where the measured time of a run went: into the iterations of its stages, and into what lies between those."""
+"""Where the measured time of a run went: into the iterations of its stages, and into what lies between those.
+
+What lies between them counts from the start. So do all iterations here, those of the warm-up in a part of their own.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from lightning_timing.phases import BETWEEN_ITERATIONS, FIRST_DATA_WAIT, ITERATI
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lightning_timing.figures import MeasurementSummary, StageSummary
+    from lightning_timing.figures import StageSummary
+
+WARMUP: Final = "warm-up"
+"""The part that is the iterations which were not counted."""
 
 _OUTSIDE: Final = {FIRST_DATA_WAIT: FIRST_DATA_WAIT} | {f"{BETWEEN_ITERATIONS}/{phase}": phase for phase in PHASES}
 """Top-level measurements outside of the iterations, with the names they are shown by."""
@@ -20,7 +26,8 @@ class TimePart(NamedTuple):
 
     Attributes:
         stage: Its stage.
-        what: `iteration`; for time outside of iterations, `first_data_wait` or the name of a phase.
+        what: `iteration`, those that count; `WARMUP`; for time outside of iterations, `first_data_wait` or the name of
+            a phase.
         times: How often it was measured.
         total_s: How long it took in all, in seconds.
     """
@@ -32,16 +39,23 @@ class TimePart(NamedTuple):
 
 
 def time_parts(stages: Mapping[str, StageSummary]) -> list[TimePart]:
-    """Returns the parts of the measured time, stage by stage: of what the callbacks measured, warm-up left out.
+    """Returns the parts of the measured time, stage by stage: of what the callbacks measured.
+
+    The time of a warm-up is missing where it is not known.
 
     Args:
         stages: The figures of each stage.
     """
-    return [part for stage in STAGES if stage in stages for part in _parts_of(stage, stages[stage].measurements)]
+    return [part for stage in STAGES if stage in stages for part in _parts_of(stage, stages[stage])]
 
 
-def _parts_of(stage: str, measurements: Mapping[str, MeasurementSummary]) -> Iterator[TimePart]:
-    for name, what in {ITERATION: ITERATION, **_OUTSIDE}.items():
-        found = measurements.get(name)
+def _parts_of(name: str, stage: StageSummary) -> Iterator[TimePart]:
+    iteration = stage.measurements.get(ITERATION)
+    if iteration is not None and iteration.total_s:
+        yield TimePart(name, ITERATION, iteration.count, iteration.total_s)
+    if stage.warmup_s:
+        yield TimePart(name, WARMUP, stage.warmup_iterations, stage.warmup_s)
+    for measurement, what in _OUTSIDE.items():
+        found = stage.measurements.get(measurement)
         if found is not None and found.total_s:
-            yield TimePart(stage, what, found.count, found.total_s)
+            yield TimePart(name, what, found.count, found.total_s)

@@ -3,8 +3,8 @@
 The rules, in order, on the shares of the measured iterations' time (`share` of `MeasurementSummary`):
 
 1. Too little to judge by: fewer than `MIN_ITERATIONS` iterations, or none that took time.
-2. What recurs between the iterations and reaches its threshold of all measured time, in `HEAVY_OUTSIDE`, unless one of
-   rule 4 takes longer: `epoch-start-heavy` (`first_data_wait`), or as there.
+2. What recurs between the iterations and reaches its threshold of all measured time, the warm-up included, in
+   `HEAVY_OUTSIDE`, unless one of rule 4 takes longer: `epoch-start-heavy` (`first_data_wait`), or as there.
 3. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
    `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
    for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
@@ -194,7 +194,7 @@ def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
     if not reached:
         return None
     what = max(reached, key=times_s.__getitem__)
-    if times_s[what] <= max((_heaviest_s(stage.measurements) for stage in stages.values()), default=0.0):
+    if times_s[what] <= max((_heaviest_s(stage) for stage in stages.values()), default=0.0):
         return None
     takes = f"{what} between the iterations takes"
     if what == FIRST_DATA_WAIT:
@@ -214,9 +214,14 @@ def _costliest_callback(stages: Iterable[StageSummary], prefix: str) -> str | No
     return max(times_s, key=times_s.__getitem__).removeprefix(prefix) if times_s else None
 
 
-def _heaviest_s(measurements: Mapping[str, MeasurementSummary]) -> float:
-    """Returns the time of the longest phase that reaches its threshold, in seconds; 0 where none does."""
-    return max((measurements[phase].total_s or 0.0 for phase in _heavy_phases(measurements)), default=0.0)
+def _heaviest_s(stage: StageSummary) -> float:
+    """Returns the time of the longest phase that reaches its threshold, in seconds; 0 where none does.
+
+    What lies between the iterations counts from the start, so the phase is taken to have been in the warm-up as well.
+    """
+    measurements = stage.measurements
+    counted_s = max((measurements[phase].total_s or 0.0 for phase in _heavy_phases(measurements)), default=0.0)
+    return counted_s * (1 + stage.warmup_iterations / stage.iterations) if stage.iterations else 0.0
 
 
 def _heavy_phases(measurements: Mapping[str, MeasurementSummary]) -> list[str]:

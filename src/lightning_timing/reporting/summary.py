@@ -122,7 +122,8 @@ def where_time_went(stages: Mapping[str, StageSummary]) -> str | None:
             what = "iterations" if part.what == ITERATION else part.what
             shown = f"{what} {seconds(part.total_s)} ({percent(part.total_s / whole_s)})"
             by_stage.setdefault(part.stage, []).append(shown)
-    warmup = ", warm-up not counted" if any(stage.warmup_iterations for stage in stages.values()) else ""
+    is_missing = any(stage.warmup_iterations and stage.warmup_s is None for stage in stages.values())
+    warmup = ", warm-up not counted" if is_missing else ""
     went = "; ".join(f"{stage}: {', '.join(shown)}" for stage, shown in by_stage.items())
     return f"where {seconds(whole_s)} went{warmup}: {went}"
 
