@@ -225,9 +225,11 @@ def test_the_first_waits_of_all_stages_count_together() -> None:
 
 
 def test_what_occurs_once_is_no_habit() -> None:
-    assert judge({"train": stage(forward=1.8, extra={FIRST_DATA_WAIT: between(9.2, 1)})}) == judge_stage(
-        stage(forward=1.8)
-    )
+    found = judge({"train": stage(forward=1.8, extra={FIRST_DATA_WAIT: between(9.2, 1)})})
+
+    assert found is not None
+    assert found.name == name_of(stage(forward=1.8))
+    assert found.evidence.endswith("; that is of train, whose iterations take 16 % of the measured time")
 
 
 def test_a_heavy_phase_inside_that_takes_longer_goes_before_what_lies_between() -> None:
@@ -308,12 +310,69 @@ def test_only_an_iteration_is_measured() -> None:
 
 
 def test_training_goes_before_evaluation_where_it_has_enough() -> None:
-    waiting, computing = stage(data_wait=0.9, forward=0.1), stage(forward=1.0)
+    waiting, computing = stage(data_wait=0.9, forward=0.1), stage(forward=0.8)
     short = stage(iterations=3, forward=1.0)
 
     assert judge({"validate": computing, "train": waiting}) == judge_stage(waiting)
-    assert judge({"validate": computing, "train": short}) == judge_stage(computing)
+    of_validation = judge({"validate": computing, "train": short})
+    assert of_validation is not None
+    assert of_validation.name == name_of(computing)
+    assert of_validation.evidence.endswith("; that is of validate, whose iterations take 44 % of the measured time")
     assert judge({}) is None
+
+
+def test_validation_that_takes_half_of_a_run_that_trains_is_named() -> None:
+    """Its iterations, those of its warm-up and the waits for its first batches count together."""
+    train = replace(stage(data_wait=1.2, forward=3.8), warmup_iterations=0, warmup_s=0.0)
+    waits = {FIRST_DATA_WAIT: between(1.0, 4)}
+    validate = replace(stage(forward=3.0, extra=waits), warmup_iterations=1, warmup_s=1.0)
+    found = judge({"train": train, "validate": validate})
+    with_less = judge({"train": train, "validate": replace(validate, warmup_s=0.9)})
+
+    assert found is not None
+    assert found.name == "validation-heavy"
+    assert found.evidence == "validation takes 50 % of the measured time, the iterations of train 50 %"
+    for option in ("check_val_every_n_epoch", "val_check_interval", "limit_val_batches", "--stage validate"):
+        assert option in found.advice
+    assert with_less == judge_stage(train)
+
+
+def test_without_training_validation_is_all_there_is_to_judge() -> None:
+    validate, test = stage(data_wait=3.0, forward=6.0), stage(forward=0.1)
+
+    assert judge({"validate": validate, "test": test}) == judge_stage(validate)
+
+
+def test_validation_of_a_training_too_short_to_judge() -> None:
+    found = judge({"train": stage(iterations=3, forward=0.1), "validate": stage(forward=6.0)})
+
+    assert found is not None
+    assert found.name == "validation-heavy"
+
+
+def test_what_lies_between_the_iterations_and_takes_longer_than_those_of_validation_goes_first() -> None:
+    train = stage(forward=3.0)
+    validate = stage(forward=3.0, extra={FIRST_DATA_WAIT: between(3.1, 4)})
+    waiting = judge({"train": train, "validate": validate})
+    working = judge({"train": train, "validate": stage(forward=3.2, extra={FIRST_DATA_WAIT: between(3.1, 4)})})
+
+    assert waiting is not None
+    assert waiting.name == "epoch-start-heavy"
+    assert working is not None
+    assert working.name == "validation-heavy"
+
+
+def test_a_verdict_of_a_stage_that_takes_less_than_half_says_so() -> None:
+    train = replace(stage(data_wait=1.2, forward=2.8), warmup_s=0.5)
+    once = {f"{BETWEEN_ITERATIONS}/{CHECKPOINT}": between(1.5, 1)}
+    found = judge({"train": train, "validate": stage(forward=4.0, extra=once)})
+    of_train = judge_stage(train)
+
+    assert found is not None
+    assert of_train is not None
+    share = "that is of train, whose iterations take 45 % of the measured time"
+    assert found == replace(of_train, evidence=f"{of_train.evidence}; {share}")
+    assert judge({"train": train, "validate": stage(forward=4.0)}) == of_train
 
 
 def test_the_documentation_states_every_verdict() -> None:
@@ -321,6 +380,7 @@ def test_the_documentation_states_every_verdict() -> None:
     for name in (
         *(heavy.name for heavy in HEAVY_SHARES.values()),
         "epoch-start-heavy",
+        "validation-heavy",
         "compute-bound",
         "uneven steps",
         "mixed",

@@ -1,24 +1,28 @@
-"""What the figures of a stage say, by rules: the verdict's name, its evidence and the next thing to try.
+"""What the figures of a run say, by rules: the verdict's name, its evidence and the next thing to try.
 
-The rules, in order, on the shares of the measured iterations' time (`share` of `MeasurementSummary`):
+The rules, in order. Rules 2 and 3 are on all measured time, the warm-up included. Those that follow are on the
+iterations of one stage and the shares of their time (`share` of `MeasurementSummary`); where these iterations take less
+than `MAIN_SHARE` of all measured time, the evidence says so.
 
 1. Too little to judge by: fewer than `MIN_ITERATIONS` iterations, or none that took time.
-2. What recurs between the iterations and reaches its threshold of all measured time, the warm-up included, in
-   `HEAVY_OUTSIDE`, unless one of rule 4 takes longer: `epoch-start-heavy` (`first_data_wait`), or as there.
-3. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
+2. `validation-heavy`: in a run that trains, validation's iterations and the waits for their first batches reach
+   `VALIDATION_SHARE`, and the iterations alone take longer than anything of rule 3.
+3. What recurs between the iterations and reaches its threshold in `HEAVY_OUTSIDE`, unless one of rule 5 takes longer:
+   `epoch-start-heavy` (`first_data_wait`), or as there.
+4. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
    `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
    for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
-4. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
+5. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
    (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy` (`checkpoint`), `callback-heavy` (`callbacks`),
    `overhead-bound` (`other`).
-5. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
-6. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together.
-7. `mixed`: none of these.
+6. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
+7. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together.
+8. `mixed`: none of these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.phases import (
@@ -39,17 +43,22 @@ from lightning_timing.phases import (
     PHASES,
     SANITY_CHECK,
     STAGES,
+    TRAIN,
+    VALIDATE,
     ZERO_GRAD,
 )
 from lightning_timing.preset_variable import VARIABLE
-from lightning_timing.time_parts import time_parts
+from lightning_timing.time_parts import WARMUP, time_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
+    from lightning_timing.time_parts import TimePart
 
 MIN_ITERATIONS: Final = 10
+VALIDATION_SHARE: Final = 0.5
+MAIN_SHARE: Final = 0.5
 HOST_AHEAD: Final = 0.05
 UNEVEN_RATIO: Final = 1.5
 COMPUTE_SHARE: Final = 0.7
@@ -60,6 +69,7 @@ CPU_IDLE_PERCENT: Final = 50.0
 CPU_SATURATED: Final = 0.9
 """From this share of the allowed cores on, more loader workers would only take turns."""
 
+VALIDATION_HEAVY: Final = "validation-heavy"
 EPOCH_START_HEAVY: Final = "epoch-start-heavy"
 INPUT_BOUND: Final = "input-bound"
 TRANSFER_BOUND: Final = "transfer-bound"
@@ -76,7 +86,7 @@ COMPUTE_PHASES: Final = (FORWARD, ZERO_GRAD, BACKWARD, GRAD_CLIP, OPTIMIZER_STEP
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a stage.
+    """What limits a run, or one of its stages.
 
     Attributes:
         name: One of this module's verdicts.
@@ -136,6 +146,11 @@ SEE_PAGE: Final = "(report RUN --html FILE)"
 """Where the slowest iterations are listed; part of an advice."""
 _UNDER_NSYS: Final = f"under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling)"
 
+_VALIDATE_LESS: Final = (
+    "validate less often (the Trainer's check_val_every_n_epoch, val_check_interval), on fewer batches "
+    "(limit_val_batches) or in larger ones, which need no room for gradients; and see what limits it "
+    "(report RUN --stage validate)"
+)
 _CPU_SATURATED_ADVICE: Final = (
     "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "
     "prepare it in advance, or allow the run more cores"
@@ -143,7 +158,7 @@ _CPU_SATURATED_ADVICE: Final = (
 
 
 def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None) -> Verdict | None:
-    """Judges a run by its first stage, in the order of `STAGES`, that has enough iterations.
+    """Judges a run: as a whole, else by its first stage, in the order of `STAGES`, that has enough iterations.
 
     Args:
         stages: The figures of each stage.
@@ -156,7 +171,7 @@ def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None)
         if name in stages and name != SANITY_CHECK:
             verdict = judge_stage(stages[name], cpu_usage)
             if verdict is not None:
-                return _by_time_outside(stages) or verdict
+                return _by_validation(stages) or _by_time_outside(stages) or _with_share(verdict, name, stages)
     return None
 
 
@@ -183,13 +198,53 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     )
 
 
-def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
-    """Judges by what lies between iterations. What occurs only once, such as the first epoch's wait, is left out."""
+def _with_share(verdict: Verdict, stage: str, stages: Mapping[str, StageSummary]) -> Verdict:
+    """Adds to a stage's verdict whose it is, where the stage's iterations are not most of the measured time."""
+    parts = time_parts(stages)
+    share = _iterations_s(parts, stage) / sum(part.total_s for part in parts)
+    if share >= MAIN_SHARE:
+        return verdict
+    of_stage = f"that is of {stage}, whose iterations take {_percent(share)} of the measured time"
+    return replace(verdict, evidence=f"{verdict.evidence}; {of_stage}")
+
+
+def _by_validation(stages: Mapping[str, StageSummary]) -> Verdict | None:
+    """Judges by how much of a run that trains validation takes."""
     parts = time_parts(stages)
     whole_s = sum(part.total_s for part in parts)
-    times_s = {
-        what: sum(part.total_s for part in parts if part.what == what and part.times > 1) for what in HEAVY_OUTSIDE
-    }
+    train_s, iterations_s = (_iterations_s(parts, stage) for stage in (TRAIN, VALIDATE))
+    waits_s = sum(part.total_s for part in parts if (part.stage, part.what) == (VALIDATE, FIRST_DATA_WAIT))
+    if not train_s or iterations_s + waits_s < VALIDATION_SHARE * whole_s:
+        return None
+    if iterations_s <= max(_recurring_s(parts).values()):
+        return None
+    return Verdict(
+        VALIDATION_HEAVY,
+        f"validation takes {_percent((iterations_s + waits_s) / whole_s)} of the measured time, "
+        f"the iterations of {TRAIN} {_percent(train_s / whole_s)}",
+        _VALIDATE_LESS,
+    )
+
+
+def _iterations_s(parts: Iterable[TimePart], stage: str) -> float:
+    """Returns the time of all iterations of a stage, in seconds."""
+    return sum(part.total_s for part in parts if part.stage == stage and part.what in (ITERATION, WARMUP))
+
+
+def _recurring_s(parts: Iterable[TimePart]) -> dict[str, float]:
+    """Returns the time of what lies between iterations and recurs, in seconds.
+
+    What occurs only once, such as the first epoch's wait, is left out.
+    """
+    parts = list(parts)
+    return {what: sum(part.total_s for part in parts if part.what == what and part.times > 1) for what in HEAVY_OUTSIDE}
+
+
+def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
+    """Judges by what lies between iterations."""
+    parts = time_parts(stages)
+    whole_s = sum(part.total_s for part in parts)
+    times_s = _recurring_s(parts)
     reached = [what for what, heavy in HEAVY_OUTSIDE.items() if times_s[what] >= heavy.threshold * whole_s]
     if not reached:
         return None
