@@ -281,6 +281,42 @@ def test_callbacks_between_the_iterations_are_named() -> None:
     assert found.evidence == "hooks between the iterations, above all those of Slow, take 40 % of the measured time"
 
 
+def test_a_hook_that_ran_once_is_no_habit_beside_cheap_ones_that_recur() -> None:
+    """Neither where those are another callback's nor where they are its own."""
+    group = f"{BETWEEN_ITERATIONS}/{CALLBACKS}"
+    of_another = {group: between(1.02, 41), f"{group}/Once": between(1.0, 1), f"{group}/Saver": between(0.02, 40)}
+    its_own = {group: between(1.02, 41), f"{group}/Once": replace(between(1.02, 41), max_s=1.0)}
+
+    for costs in (of_another, its_own):
+        found = judge({"train": stage(forward=1.1, extra=costs)})
+        assert found is not None
+        assert found.name == "compute-bound"
+
+
+def test_hooks_that_recur_are_judged_without_those_that_ran_once() -> None:
+    group = f"{BETWEEN_ITERATIONS}/{CALLBACKS}"
+    costs = {group: between(6.0, 5), f"{group}/Once": between(3.5, 1), f"{group}/Each": between(2.5, 4)}
+    found = judge({"train": stage(forward=4.0, extra=costs)})
+
+    assert found is not None
+    assert found.evidence == (
+        "hooks between the iterations, above all those of Each, take 25 % of the measured time, what occurs only once "
+        "left out"
+    )
+
+
+def test_workers_that_are_kept_alive_start_once() -> None:
+    kept_alive = replace(between(5.02, 3), max_s=5.0)
+    restarted = replace(between(5.0, 3), max_s=1.9)
+
+    found = judge({"train": stage(forward=6.0, extra={FIRST_DATA_WAIT: kept_alive})})
+    assert found is not None
+    assert found.name == "compute-bound"
+    found = judge({"train": stage(forward=6.0, extra={FIRST_DATA_WAIT: restarted})})
+    assert found is not None
+    assert found.evidence == "waiting for an epoch's first batch takes 45 % of the measured time"
+
+
 def test_without_workers_the_first_remedy_is_to_have_some() -> None:
     """PyTorch refuses prefetch_factor and persistent_workers where num_workers is 0."""
     assert HEAVY_SHARES[DATA_WAIT].advice.startswith("set the DataLoader's num_workers above 0")

@@ -8,7 +8,7 @@ than `MAIN_SHARE` of all measured time, the evidence says so.
 2. `validation-heavy`: in a run that trains, validation's iterations and the waits for their first batches reach
    `VALIDATION_SHARE`, and the iterations alone take longer than anything of rule 3.
 3. What recurs between the iterations and reaches its threshold in `HEAVY_OUTSIDE`, unless one of rule 5 takes longer:
-   `epoch-start-heavy` (`first_data_wait`), or as there.
+   `epoch-start-heavy` (`first_data_wait`), or as there. What occurs only once is left out, of each callback by itself.
 4. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
    `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
    for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
@@ -46,6 +46,7 @@ from lightning_timing.phases import (
     TRAIN,
     VALIDATE,
     ZERO_GRAD,
+    whole_of,
 )
 from lightning_timing.preset_variable import VARIABLE
 from lightning_timing.time_parts import WARMUP, time_parts
@@ -216,7 +217,7 @@ def _by_validation(stages: Mapping[str, StageSummary]) -> Verdict | None:
     waits_s = sum(part.total_s for part in parts if (part.stage, part.what) == (VALIDATE, FIRST_DATA_WAIT))
     if not train_s or iterations_s + waits_s < VALIDATION_SHARE * whole_s:
         return None
-    if iterations_s <= max(_recurring_s(parts).values()):
+    if iterations_s <= max(sum(times_s.values()) for times_s in _recurring_outside(stages).values()):
         return None
     return Verdict(
         VALIDATION_HEAVY,
@@ -231,20 +232,35 @@ def _iterations_s(parts: Iterable[TimePart], stage: str) -> float:
     return sum(part.total_s for part in parts if part.stage == stage and part.what in (ITERATION, WARMUP))
 
 
-def _recurring_s(parts: Iterable[TimePart]) -> dict[str, float]:
-    """Returns the time of what lies between iterations and recurs, in seconds.
+def _recurring_outside(stages: Mapping[str, StageSummary]) -> dict[str, dict[str, float]]:
+    """Returns the time of what lies between iterations and recurs, in seconds: of each part, such as a callback."""
+    found: dict[str, dict[str, float]] = {what: {} for what in HEAVY_OUTSIDE}
+    for stage in stages.values():
+        for what, times_s in found.items():
+            whole = what if what == FIRST_DATA_WAIT else f"{BETWEEN_ITERATIONS}/{what}"
+            parts = [name for name in stage.measurements if name.startswith(f"{whole}/")] or [whole]
+            for name in parts:
+                if name in stage.measurements:
+                    times_s[name] = times_s.get(name, 0.0) + _recurring_s(stage.measurements[name])
+    return found
 
-    What occurs only once, such as the first epoch's wait, is left out.
+
+def _recurring_s(measurement: MeasurementSummary) -> float:
+    """Returns the time of what recurs: the longest interval counts for no more than all others together.
+
+    So what occurs only once, such as the first epoch's wait, is left out, and of a callback one hook beside many that
+    cost little.
     """
-    parts = list(parts)
-    return {what: sum(part.total_s for part in parts if part.what == what and part.times > 1) for what in HEAVY_OUTSIDE}
+    total_s = measurement.total_s or 0.0
+    return min(total_s, 2 * (total_s - (measurement.max_s or 0.0)))
 
 
 def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
     """Judges by what lies between iterations."""
     parts = time_parts(stages)
     whole_s = sum(part.total_s for part in parts)
-    times_s = _recurring_s(parts)
+    recurring_s = _recurring_outside(stages)
+    times_s = {what: sum(of_parts.values()) for what, of_parts in recurring_s.items()}
     reached = [what for what, heavy in HEAVY_OUTSIDE.items() if times_s[what] >= heavy.threshold * whole_s]
     if not reached:
         return None
@@ -254,19 +270,19 @@ def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
     takes = f"{what} between the iterations takes"
     if what == FIRST_DATA_WAIT:
         takes = "waiting for an epoch's first batch takes"
-    if what == CALLBACKS and (callback := _costliest_callback(stages.values(), f"{BETWEEN_ITERATIONS}/{CALLBACKS}/")):
+    if what == CALLBACKS and (callback := _costliest_callback(recurring_s[what])):
         takes = f"hooks between the iterations, above all those of {callback}, take"
+    taken = _percent(times_s[what] / whole_s)
+    is_all = taken == _percent(sum(part.total_s for part in parts if part.what == what) / whole_s)
+    but = "" if is_all else ", what occurs only once left out"
     heavy = HEAVY_OUTSIDE[what]
-    return Verdict(heavy.name, f"{takes} {_percent(times_s[what] / whole_s)} of the measured time", heavy.advice)
+    return Verdict(heavy.name, f"{takes} {taken} of the measured time{but}", heavy.advice)
 
 
-def _costliest_callback(stages: Iterable[StageSummary], prefix: str) -> str | None:
-    times_s: dict[str, float] = {}
-    for stage in stages:
-        for name, found in stage.measurements.items():
-            if name.startswith(prefix):
-                times_s[name] = times_s.get(name, 0.0) + (found.total_s or 0.0)
-    return max(times_s, key=times_s.__getitem__).removeprefix(prefix) if times_s else None
+def _costliest_callback(times_s: Mapping[str, float]) -> str | None:
+    """Returns the class of the callback that took longest, by the names of measurements; None where none is known."""
+    costliest = max(times_s, key=times_s.__getitem__, default="")
+    return costliest.partition(f"{CALLBACKS}/")[2] or None
 
 
 def _heaviest_s(stage: StageSummary) -> float:
@@ -304,7 +320,8 @@ def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | N
     taken = f"{_percent(_share(measurements, phase))} of the iterations' time"
     compute = f"the model's own work {_percent(_compute_share(measurements))}"
     if phase == CALLBACKS:
-        callback = _costliest_callback([stage], f"{CALLBACKS}/")
+        hooks = {name: found.total_s or 0.0 for name, found in measurements.items() if whole_of(name) == CALLBACKS}
+        callback = _costliest_callback(hooks)
         taken = f"hooks take {taken}" if callback is None else f"hooks take {taken}, above all those of {callback}"
     elif phase == OTHER:
         taken = f"Lightning's own loop, with all else that no phase claims, takes {taken}"
