@@ -101,6 +101,7 @@ def test_what_no_phase_claims_is_lightning_s_own_loop() -> None:
         "the model's own work 50 %"
     )
     assert "batch size" in found.advice
+    assert "your module's optimizer_step, before it calls Lightning's" in found.advice
 
 
 def test_uneven_steps_name_the_phase_that_only_some_iterations_have() -> None:
@@ -128,7 +129,9 @@ def test_work_that_uses_no_cpu_waits() -> None:
 
     assert waiting is not None
     assert waiting.evidence.endswith("optimizer_step 80 %, with 0.11 cores in use")
-    assert waiting.advice.startswith("find out what optimizer_step waits for")
+    assert waiting.advice.startswith(
+        "find out what optimizer_step waits for: a slower rank (where there are several), "
+    )
     assert working is not None
     assert working.advice.startswith("look into optimizer_step")
 

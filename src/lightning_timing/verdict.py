@@ -127,7 +127,8 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
         0.25,
         OVERHEAD_BOUND,
         "raise the batch size, since Lightning's own loop costs each batch the same; "
-        "and look for work of yours outside of its hooks, as in a loop or strategy of your own",
+        "and look for work of yours outside of its hooks, as in your module's optimizer_step, before it calls "
+        "Lightning's, or in a loop or strategy of your own",
     ),
 }
 """By phase: the share from which on it stands out, the name of that verdict, and what to try."""
@@ -370,8 +371,8 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
             return Verdict(
                 COMPUTE_BOUND,
                 f"{evidence}, with {cores / 100:.2f} cores in use",
-                f"find out what {heaviest} waits for: a lock, the disk, the network, or a device that is not timed; "
-                "put spans into it",
+                f"find out what {heaviest} waits for: a slower rank (where there are several), a lock, "
+                "the disk, the network, or a device that is not timed; put spans into it",
             )
         return Verdict(
             COMPUTE_BOUND,
