@@ -120,9 +120,19 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
         "set the DataLoader's pin_memory, send smaller types (uint8 images, converted on the device), "
         "and look for work in transfer_batch_to_device and its hooks",
     ),
-    LOGGING: _Heavy(0.1, LOGGING_HEAVY, "raise the Trainer's log_every_n_steps, and log fewer or smaller things"),
+    LOGGING: _Heavy(
+        0.1,
+        LOGGING_HEAVY,
+        "raise the Trainer's log_every_n_steps, log fewer or smaller things, and see to metrics that take long to "
+        "compute at an epoch's end and loggers that upload checkpoints",
+    ),
     CHECKPOINT: _Heavy(0.1, CHECKPOINT_HEAVY, "save less often, without optimizer states, or asynchronously"),
-    CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY, "run it less often, or make it cheaper"),
+    CALLBACKS: _Heavy(
+        0.15,
+        CALLBACK_HEAVY,
+        "run it less often, or make it cheaper; where it is your module or data module that makes its loaders anew, "
+        "see the Trainer's reload_dataloaders_every_n_epochs",
+    ),
     OTHER: _Heavy(
         0.25,
         OVERHEAD_BOUND,
