@@ -174,6 +174,21 @@ def test_whole_iterations_of_runs_of_different_lengths_are_not_judged(tmp_path: 
     assert whole([short], [long]).verdict == TOO_UNEVEN
 
 
+def test_the_warm_up_counts_for_the_length_of_a_run(tmp_path: Path) -> None:
+    def runs_of(counted: int, warmup: int, name: str) -> list[RunTimes]:
+        settings = {"num_warmup_iters": warmup}
+        folders = (
+            write_run_of_epochs(tmp_path / f"{name}{n}", noisy_ms(n, iterations=counted), 600, settings=settings)
+            for n in range(3)
+        )
+        return [read_times(folder) for folder in folders]
+
+    all_counted, fewer_counted = runs_of(60, 0, "all"), runs_of(40, 20, "fewer")
+    assert whole(all_counted, fewer_counted).verdict == NO_DIFFERENCE
+    longer = runs_of(40, 100, "longer")
+    assert whole(fewer_counted, longer).verdict == TOO_UNEVEN
+
+
 def test_what_lies_between_iterations_is_left_out_where_it_takes_next_to_nothing(tmp_path: Path) -> None:
     little, more = (write_run_of_epochs(tmp_path / f"{ms}", [9.0] * 110, ms) for ms in (0.4, 0.6))
     assert compare(little, little).wholes == ()

@@ -174,6 +174,7 @@ BOXES = [{"boxes": torch.ones(2, 4)}] * 16
         pytest.param({"labelled": torch.ones(2, 3), "other": torch.ones(28, 3)}, None, id="two-loaders"),
         pytest.param((torch.ones(9, 16), torch.ones(16)), None, id="time-first"),
         pytest.param({}, None, id="nothing"),
+        pytest.param((torch.ones(16, 3, 8, 8), BOXES), 16, id="images-and-boxes"),
         pytest.param(tuple(zip(IMAGES, BOXES, strict=True)), None, id="not-collated"),
         pytest.param(tuple(zip(*zip(IMAGES, BOXES, strict=True), strict=True)), None, id="detection"),
         pytest.param((tuple(IMAGES), tuple(IMAGES)), None, id="pairs-of-images"),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pytest
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
 from ledger_records import both_flavours, lightning, rows, stopwatch
+from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.profilers import AdvancedProfiler, SimpleProfiler
 from programs import run_program
 from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
+from whole_suite import our_warnings
 
 from lightning_timing import Stopwatch
 
@@ -64,6 +68,52 @@ def test_a_callback_may_set_up_the_profiler_that_it_finds(tmp_path: Path) -> Non
     assert found == [True]
     assert (profiler.dirpath, profiler.filename) == (tmp_path, "mine")
     assert "run_training_epoch" in (tmp_path / "fit-mine.txt").read_text()
+
+
+def test_what_a_profiler_has_itself_is_found_though_ours_stands_in_for_it(tmp_path: Path) -> None:
+    """As `profiler`, by which Lightning's PyTorchProfiler calls torch's."""
+    pl = lightning()
+    profiler = SimpleProfiler()
+    profiler.profiler = "torch's"  # type: ignore[attr-defined]  # as another class has it
+    found = []
+
+    def look(self: Any, trainer: Any, module: Any) -> None:
+        found.append(trainer.profiler.profiler)
+        trainer.profiler.mine = weakref.ref(trainer.profiler)
+        del trainer.profiler.mine
+
+    callbacks = [stopwatch(FakeClock()), callback(pl, "Looks", on_train_start=look)]
+    trainer = fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=callbacks, profiler=profiler)
+
+    assert found == ["torch's"]
+    assert trainer.profiler is profiler
+    assert not hasattr(profiler, "mine")
+
+
+def test_a_mock_of_a_logger_keeps_its_methods(tmp_path: Path) -> None:
+    pl = lightning()
+    logger = MagicMock(spec=CSVLogger)
+    logger.name, logger.version, logger.save_dir, logger.log_dir = "", "", str(tmp_path), str(tmp_path)
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[stopwatch(FakeClock())], logger=logger)
+
+    logger.finalize.assert_called_once_with("success")
+    assert logger.save.called
+
+
+def test_a_logger_that_takes_no_attributes_is_left_alone(tmp_path: Path) -> None:
+    class Closed(CSVLogger):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in ("save", "log_metrics"):
+                raise ValueError(name)
+            super().__setattr__(name, value)
+
+    pl = lightning()
+    logger = Closed(tmp_path, name="", version="")
+    with our_warnings() as said:
+        fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[stopwatch(FakeClock())], logger=logger)
+
+    assert said == []
+    assert len(rows(tmp_path)) == 2
 
 
 def test_an_advanced_profiler_reports_the_same_actions(tmp_path: Path) -> None:

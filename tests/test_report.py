@@ -19,7 +19,8 @@ from lightning_timing.run_report import read_report
 if TYPE_CHECKING:
     from pathlib import Path
 
-LINES = [header(), *rows([phases(data_wait=2 * MS, forward=6 * MS, other=2 * MS)] * 20), end()]
+TWENTY = [phases(data_wait=2 * MS, forward=6 * MS, other=2 * MS)] * 20
+LINES = [header(), *rows(TWENTY), end()]
 REBUILT = "rebuilt from the rows"
 
 pytestmark = pytest.mark.usefixtures("_wide_terminal")
@@ -187,6 +188,19 @@ def test_one_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert report(tmp_path, "--stage", "predict") == 2
     assert "no stage 'predict'; there is train, test" in capsys.readouterr().err
+
+
+def test_each_call_of_a_killed_run_left_out_its_warm_up(tmp_path: Path) -> None:
+    """A `test` between two `fit`s has none of training."""
+    calls = [(f"{SEGMENT[:-1]}{place}", call) for place, call in enumerate(("fit", "test", "fit"))]
+    written = []
+    for segment, call in calls:
+        stage = "train" if call == "fit" else call
+        written += [header(segment=segment, entry_point=call), *rows(TWENTY, stage=stage, segment=segment)]
+    found = read_report(write_lines(tmp_path, written))
+
+    warmup = {name: stage.warmup_iterations for name, stage in found.stages.items()}
+    assert warmup == {"train": 20, "test": 1}
 
 
 def test_what_the_timing_of_several_stages_cost_is_not_said_of_one(

@@ -353,7 +353,7 @@ def _wholes(mean: MeanIteration, before: _Side, after: _Side) -> Iterator[MeanIt
     whole = _mean(mean.stage, old, new)
     if not any(_is_worth_naming(w, m) for w, m in ((whole.before_s, mean.before_s), (whole.after_s, mean.after_s))):
         return
-    lengths = [len(run) for run in (*old, *new)]
+    lengths = [times.iterations for times in (*before.stages, *after.stages)]
     if max(lengths) > MAX_LENGTH_RATIO * min(lengths):
         whole = replace(whole, low=None, high=None, verdict=TOO_UNEVEN, reason=_DIFFERENT_LENGTHS)
     elif min(len(old), len(new)) < MIN_RUNS:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN
+from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN, VALIDATE
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
 from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_of_rows, timing_folder
 from lightning_timing.recording import RecorderSettings
 from lightning_timing.stage_figures import stage_figures
+from lightning_timing.validation import is_whole_number
 from lightning_timing.verdict import Verdict, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from lightning_timing.figures import CpuUsage, StageSummary
@@ -143,7 +144,9 @@ def _from_rows(
 ) -> RunReport:
     header = lead.header
     stages: dict[str, StageSummary] = {
-        stage: stage_figures(lead.stages[stage], warmup_of(stage, header)) for stage in STAGES if stage in lead.stages
+        stage: stage_figures(lead.stages[stage], warmup_of(stage, lead.segments))
+        for stage in STAGES
+        if stage in lead.stages
     }
     return RunReport(
         path=folder,
@@ -164,9 +167,20 @@ def _from_rows(
     )
 
 
-def warmup_of(stage: str, header: SegmentHeader) -> int:
-    """Returns how many iterations of a stage were left out, by the header's settings, which may hold anything."""
-    warmup = header.settings.get("num_warmup_iters")
-    if not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0:
-        return 0
-    return RecorderSettings(num_warmup_iters=warmup).warmup_of(stage)
+def warmup_of(stage: str, segments: Iterable[SegmentHeader]) -> int:
+    """Returns how many iterations of a stage were left out, by the settings of the calls that run it.
+
+    Args:
+        stage: The stage.
+        segments: The calls' headers, whose settings may hold anything.
+    """
+    left_out = 0
+    for header in segments:
+        number = header.settings.get("num_warmup_iters")
+        if stage in _stages_of(header) and isinstance(number, int) and is_whole_number(number, least=0):
+            left_out += RecorderSettings(number).warmup_of(stage)
+    return left_out
+
+
+def _stages_of(header: SegmentHeader) -> tuple[str, ...]:
+    return (TRAIN, VALIDATE, SANITY_CHECK) if header.entry_point == "fit" else (header.entry_point,)

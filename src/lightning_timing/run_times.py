@@ -51,12 +51,14 @@ class StageTimes:
             known.
         between_ns: An iteration's part of what the callbacks measured between iterations, in nanoseconds: the mean
             over the ranks. The iterations of warm-up have theirs too, since that is measured from the start.
+        iterations: How many there were, those of warm-up included: the mean over the ranks.
     """
 
     ns: Mapping[Measured, FloatArray]
     parents: Mapping[str, str | None]
     samples_per_s: float | None
     between_ns: float
+    iterations: float
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,7 @@ def read_times(path: Path) -> RunTimes:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there are no times to compare")
     summary = summary_of_rows(folder, lead)
     summaries = summary.stages if summary else {}
-    header = lead.header
-    warmup = {stage: warmup_of(stage, header) for stage in stages}
+    warmup = {stage: warmup_of(stage, lead.segments) for stage in stages}
     warmup.update({stage: figures.warmup_iterations for stage, figures in summaries.items()})
     note = None
     if summary is not None:
@@ -162,6 +163,7 @@ class _MeanOverRanks:
             parents={**self._parents, **{name: figures.parent for name, figures in measurements.items()}},
             samples_per_s=self._samples / self._seconds if self._samples > 0 and self._seconds else None,
             between_ns=fmean(ns / (iterations + warmup_iterations) for ns, iterations in self._between),
+            iterations=fmean(iterations + warmup_iterations for _, iterations in self._between),
         )
 
 

@@ -50,6 +50,7 @@ def _is_doubtful(batch: Any, size: int) -> bool:
         return False
     size_of_last = _first_dimension(last)
     if isinstance(batch, Mapping) or not isinstance(batch[0], (tuple, list)):
-        return size_of_last not in (None, size)
+        is_one_for_each = isinstance(last, (tuple, list)) and len(last) == size  # such as the boxes of each image
+        return not is_one_for_each and size_of_last not in (None, size)
     is_zipped = len(batch) > 1 and type(batch[0]) is type(last) is tuple and len(batch[0]) == len(last)
     return is_zipped or size_of_last != size

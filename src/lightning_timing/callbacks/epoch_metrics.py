@@ -27,11 +27,18 @@ def watch_epoch_metrics(trainer: Any, machine: PhaseMachine, trail: Trail, part:
     """
     pause, begin = trail.at_once(machine.batches_paused), trail.at_once(machine.logging_began)
 
+    end = trail.at_once(machine.logging_ended)
+    is_told: list[bool] = []  # of each call that has begun
+
     def began() -> None:
-        if getattr(trainer, "_results", True):  # else nothing was logged
+        is_told.append(bool(getattr(trainer, "_results", True)))  # else nothing was logged
+        if is_told[-1]:
             pause()  # the last batch is over
             begin()
 
+    def ended() -> None:
+        if is_told.pop():
+            end()
+
     connector = getattr(trainer, "_logger_connector", None)
-    ended = trail.at_once(machine.logging_ended)
     return MethodWatch([(connector, method) for method in _METHODS], began, ended, part)

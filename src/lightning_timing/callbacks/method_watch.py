@@ -13,7 +13,8 @@ from lightning_timing.parts import Part
 class _Watched:
     """Replaces a method in its instance, and reports its calls.
 
-    A copy of the instance, or an unpickled one, gets the original method: the run is not copied with it.
+    A deep copy of the instance, or an unpickled one, gets the original method: the run is not copied with it. A shallow
+    one shares this with the instance.
 
     Args:
         instance: The instance.
@@ -82,7 +83,7 @@ class MethodWatch:
         watched = _Watched(instance, method, self)
         try:
             setattr(instance, method, watched)
-        except AttributeError:
+        except Exception:  # noqa: BLE001  # an attribute is set by anybody's code: what cannot be set is not watched
             return
         self._wrapped.append((instance, method, watched))
 
@@ -91,8 +92,8 @@ class MethodWatch:
         for instance, method, watched in reversed(self._wrapped):
             if vars(instance).get(method) is not watched:
                 continue
-            if watched.before is None:
-                delattr(instance, method)
-            else:
-                setattr(instance, method, watched.before)
+            # Not by `delattr`, with which a mock would forget the method for good.
+            del vars(instance)[method]
+            if watched.before is not None:
+                vars(instance)[method] = watched.before
         self._wrapped.clear()

@@ -66,11 +66,12 @@ class ProfilerTap:
         part: Takes the failures of all these.
 
     Attributes:
-        profiler: The Trainer's own profiler.
+        users_profiler: The Trainer's own profiler. (`profiler` is an attribute of some of these themselves.)
         profile: Returns the context of an action: as in Lightning's `Profiler`.
     """
 
     __slots__ = (
+        "__weakref__",
         "_boundaries",
         "_contexts",
         "_does_nothing",
@@ -82,11 +83,11 @@ class ProfilerTap:
         "_thread",
         "_trail",
         "profile",
-        "profiler",
+        "users_profiler",
     )
 
     def __init__(self, profiler: Any, machine: PhaseMachine, boundaries: Boundaries, trail: Trail, part: Part) -> None:
-        self.profiler = profiler
+        self.users_profiler = profiler
         self._machine = machine
         self._boundaries = boundaries
         self._trail = trail
@@ -101,23 +102,27 @@ class ProfilerTap:
         self._ends: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.profiler, name)
+        return getattr(self.users_profiler, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets attributes of the user's profiler, such as `filename`, there, as if it stood here itself."""
         if name in ProfilerTap.__slots__:
             super().__setattr__(name, value)
         else:
-            setattr(self.profiler, name, value)
+            setattr(self.users_profiler, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Deletes attributes of the user's profiler there."""
+        delattr(self.users_profiler, name)
 
     @property  # type: ignore[misc]  # mypy knows `__class__` as an attribute; for `isinstance` a property does as well
     def __class__(self) -> type:
         """The class of the user's profiler, for code that asks with `isinstance` which one there is."""
-        return type(self.profiler)
+        return type(self.users_profiler)
 
     def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
         """A copy of the Trainer gets a copy of the user's profiler, for the run is not copied with it."""
-        return itself, (self.profiler,)
+        return itself, (self.users_profiler,)
 
     def forget_boundaries(self) -> None:
         """Discards the prepared contexts and handlers, as edges are handled differently from now on."""
@@ -127,13 +132,13 @@ class ProfilerTap:
 
     def _profile_with_the_users(self, action_name: str) -> Any:
         context = self._contexts[action_name]
-        outer = self.profiler.profile(action_name)
+        outer = self.users_profiler.profile(action_name)
         return outer if isinstance(context, Quiet) else Both(outer, context)
 
     def start(self, action_name: str) -> None:
         """An action starts: as in Lightning's `Profiler`."""
         if not self._does_nothing:
-            self.profiler.start(action_name)
+            self.users_profiler.start(action_name)
         try:
             try:
                 begin = self._starts[action_name]
@@ -156,7 +161,7 @@ class ProfilerTap:
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._part.fail(failure)
         if not self._does_nothing:
-            self.profiler.stop(action_name)
+            self.users_profiler.stop(action_name)
 
     def call_last(self, end: Callable[[], None]) -> None:
         """Calls `end` after the profiler has described the run, the last thing that Lightning asks for in a run."""
@@ -164,7 +169,7 @@ class ProfilerTap:
 
     def describe(self) -> None:
         """The run is over, `teardown` hooks included: as in Lightning's `Profiler`."""
-        self.profiler.describe()
+        self.users_profiler.describe()
         while self._ends:
             self._ends.pop(0)()
 

@@ -81,20 +81,26 @@ class Session:
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
         self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.trail, self.part)
         self.followers.on_change = self._choose_who_is_told_late
-        machine = self.machine
-        barriers = [(trainer.strategy, "barrier")] if trainer.world_size > 1 else []
-        collectives = [(trainer.strategy, method) for method in _COLLECTIVES] if trainer.world_size > 1 else []
-        self._others = [
-            self._watch(barriers, machine.barrier_began, machine.barrier_ended),
-            self._watch(collectives, machine.collective_began, machine.barrier_ended),
-            watch_epoch_metrics(trainer, machine, self.trail, self.part),
-            *watch_loader_starts(trainer, machine, self.trail, self.part),
-        ]
         self._loggers: list[Any] = []
-        self._logging = self._watch([], machine.logging_began, machine.logging_ended)
-        self._look_who_logs(trainer)
+        self._logging = self._watch([], nothing, nothing)
         self._steps = self._watch_steps([])
         self._backward = self._watch_backward([])
+        self._others: list[MethodWatch] = []
+        try:
+            self._begin_to_watch(trainer)
+        except BaseException:
+            self.close(trainer)
+            raise
+
+    def _begin_to_watch(self, trainer: Any) -> None:
+        machine, others = self.machine, self._others
+        if trainer.world_size > 1:
+            collectives = [(trainer.strategy, method) for method in _COLLECTIVES]
+            others.append(self._watch([(trainer.strategy, "barrier")], machine.barrier_began, machine.barrier_ended))
+            others.append(self._watch(collectives, machine.collective_began, machine.barrier_ended))
+        others.append(watch_epoch_metrics(trainer, machine, self.trail, self.part))
+        others.extend(watch_loader_starts(trainer, machine, self.trail, self.part))
+        self._look_who_logs(trainer)
         trainer.profiler = self._tap
 
     def _watch(
@@ -195,7 +201,7 @@ class Session:
             watch.close()
         self._steps.close()
         if self.is_installed(trainer):
-            trainer.profiler = self._tap.profiler
+            trainer.profiler = self._tap.users_profiler
         self._guard.close()
 
 
