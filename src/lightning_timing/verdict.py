@@ -130,9 +130,9 @@ HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
     CALLBACKS: _Heavy(
         0.15,
         CALLBACK_HEAVY,
-        "run it less often, or make it cheaper; one that monitors a metric, such as ModelCheckpoint, may be the first to "
-        "have the epoch's metrics computed; where it is your module or data module that makes its loaders anew, see the "
-        "Trainer's reload_dataloaders_every_n_epochs",
+        "run it less often, or make it cheaper; one that monitors a metric, such as ModelCheckpoint, may be the first "
+        "to have the epoch's metrics computed; where it is your module or data module that makes its loaders anew, "
+        "see the Trainer's reload_dataloaders_every_n_epochs",
     ),
     OTHER: _Heavy(
         0.25,
