@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.distribution import EXACT_INTERVALS
 from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, take_samples
@@ -199,4 +202,19 @@ def test_folding_is_spread_over_iterations() -> None:
         stage.take(IterationLabel(), 7, None, [(phase, 1, 0, 0) for phase in phases], [])
     stage.fold()
 
-    assert sum(not measurement.distribution.pending for measurement in stage.phases.values()) == 2
+    assert sum(not measurement.distribution.pending for measurement in stage.phases.values()) == 4
+
+
+@pytest.mark.parametrize(("samples_of_first", "most"), [(1, EXACT_INTERVALS + MAX_WAITING), (20, 2 * EXACT_INTERVALS)])
+def test_nothing_piles_up_where_many_iterations_are_taken_together(samples_of_first: int, most: int) -> None:
+    stage = StageRecord("train", 0)
+    phases = [stage.phases[f"callbacks/{index}"] for index in range(12)]
+    once = [1] * MAX_WAITING
+    samples = [(phase, once) for phase in [*phases, *phases[:1] * (samples_of_first - 1)]]
+    longest = 0
+    for _ in range(60):
+        stage.take_alike([IterationLabel()] * MAX_WAITING, once, once, samples)
+        stage.fold()
+        longest = max(longest, *(len(phase.distribution.pending) for phase in phases))
+
+    assert longest <= most

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
 
-from lightning_timing.distribution import Distribution
+from lightning_timing.distribution import EXACT_INTERVALS, Distribution
 from lightning_timing.ledger import Sample
 from lightning_timing.measurement import Measurement, UserSamples
 from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, OTHER, place_in_loop, whole_of
@@ -161,14 +161,16 @@ class StageRecord:
     def fold(self) -> None:
         """Folds samples into their distributions, to bound the memory. To be called after every few iterations.
 
-        Folds only some measurements in one call, since all are due at the same iteration.
+        Folds only some measurements in one call, since all get full at the same iteration: more than a third, which
+        suffices for one sample in each of up to 256 iterations between two calls. What has twice as many samples as it
+        should is folded in any case.
         """
-        left = 1 + len(self.phases) // 8 + len(self.user_measurements) // 8
+        left = 1 + (len(self.phases) + len(self.user_measurements)) // 3
         for measurements in (self.phases, self.user_measurements):
             for measurement in list(measurements.values()):  # another thread may add one meanwhile
-                left -= measurement.distribution.fold_if_full()
-                if not left:
-                    return
+                distribution = measurement.distribution
+                if left > 0 or len(distribution.pending) > 2 * EXACT_INTERVALS:
+                    left -= distribution.fold_if_full()
 
     def take_users_outside(self, until_ns: int | None = None) -> list[UserSamples]:
         """Counts what the user measured while no iteration was open, unless it was in warm-up.
