@@ -16,11 +16,12 @@ from ledger_records import lightning, lines, stopwatch, summary
 from tiny_training import CostlyLoader, callback, tiny_module
 from whole_suite import FakeRuntime, our_warnings
 
-from lightning_timing import CUDAProfilerCallback, Stopwatch, closed_iterations, span
+from lightning_timing import CUDAProfilerCallback, Stopwatch, span
 from lightning_timing.callbacks.edges import STRIDE
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.callbacks.trail import Trail
+from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.overhead import HotPath
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BATCHES = 150
-MAX_WAITING = 64
 EVERY_HOOK = (
     "on_train_batch_start",
     "on_before_zero_grad",
@@ -161,12 +161,6 @@ def outcome_of(run: Run, scenario: Callable[[Run], object], capsys: Any, monkeyp
 def _costs_that_are_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What timing costs late is not what it costs at once."""
     monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: HotPath(0, 0, 0, 0))
-
-
-@pytest.fixture(autouse=True)
-def _fewer_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the limit is reached twice in the batches of a scenario."""
-    monkeypatch.setattr(closed_iterations, "MAX_WAITING", MAX_WAITING)
 
 
 @pytest.fixture

@@ -202,11 +202,11 @@ def test_folding_is_spread_over_iterations() -> None:
         stage.take(IterationLabel(), 7, None, [(phase, 1, 0, 0) for phase in phases], [])
     stage.fold()
 
-    assert sum(not measurement.distribution.pending for measurement in stage.phases.values()) == 4
+    assert sum(not measurement.distribution.pending for measurement in stage.phases.values()) == 2
 
 
-@pytest.mark.parametrize(("samples_of_first", "most"), [(1, EXACT_INTERVALS + MAX_WAITING), (20, 2 * EXACT_INTERVALS)])
-def test_nothing_piles_up_where_many_iterations_are_taken_together(samples_of_first: int, most: int) -> None:
+@pytest.mark.parametrize("samples_of_first", [1, 20])
+def test_nothing_piles_up_where_many_iterations_are_taken_together(samples_of_first: int) -> None:
     stage = StageRecord("train", 0)
     phases = [stage.phases[f"callbacks/{index}"] for index in range(12)]
     once = [1] * MAX_WAITING
@@ -217,4 +217,4 @@ def test_nothing_piles_up_where_many_iterations_are_taken_together(samples_of_fi
         stage.fold()
         longest = max(longest, *(len(phase.distribution.pending) for phase in phases))
 
-    assert longest <= most
+    assert longest <= 2 * EXACT_INTERVALS

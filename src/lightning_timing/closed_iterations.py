@@ -13,7 +13,7 @@ from lightning_timing.ledger import Sample
 from lightning_timing.recording import IterationLabel, MeasuredIteration, UserShare
 from lightning_timing.stage_record import StageRecord
 
-MAX_WAITING: Final = 256
+MAX_WAITING: Final = 64
 """When this many iterations wait, all of them are worked off."""
 MAX_WAIT_NS: Final = 1_000_000_000
 """Nanoseconds since the last work-off after which an iteration that ends starts the next one."""

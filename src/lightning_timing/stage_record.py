@@ -161,11 +161,11 @@ class StageRecord:
     def fold(self) -> None:
         """Folds samples into their distributions, to bound the memory. To be called after every few iterations.
 
-        Folds only some measurements in one call, since all get full at the same iteration: more than a third, which
-        suffices for one sample in each of up to 256 iterations between two calls. What has twice as many samples as it
+        Folds only some measurements in one call, since all get full at the same iteration: more than an eighth, which
+        suffices for one sample in each of up to 64 iterations between two calls. What has twice as many samples as it
         should is folded in any case.
         """
-        left = 1 + (len(self.phases) + len(self.user_measurements)) // 3
+        left = 1 + len(self.phases) // 8 + len(self.user_measurements) // 8
         for measurements in (self.phases, self.user_measurements):
             for measurement in list(measurements.values()):  # another thread may add one meanwhile
                 distribution = measurement.distribution
