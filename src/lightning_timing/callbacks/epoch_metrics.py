@@ -26,7 +26,6 @@ def watch_epoch_metrics(trainer: Any, machine: PhaseMachine, trail: Trail, part:
         part: Takes failures of these.
     """
     pause, begin = trail.at_once(machine.batches_paused), trail.at_once(machine.logging_began)
-
     end = trail.at_once(machine.logging_ended)
     is_told: list[bool] = []  # of each call that has begun
 

@@ -360,8 +360,7 @@ class PhaseMachine:
         if self._in_iteration and self._completed and not self._open:
             # They wait for validation to be set up. Where gradients are accumulated nothing has told that it begins.
             self._close_iteration(at_last=True)
-        if self._open or self._in_iteration:
-            self.enter(BARRIER)
+        self.collective_began()
 
     def collective_began(self) -> None:
         """The ranks broadcast something, or decide it together, for which each waits for the last one."""

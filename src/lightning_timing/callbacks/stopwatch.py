@@ -41,8 +41,6 @@ _ENABLED_BEFORE: Final = (
     "the Stopwatch was enabled before the run, so what you measure with it, spans included, is in its own figures and "
     "not in this run's: disable() it first, or do without the StopwatchCallback"
 )
-
-
 _HAS_ANOTHER_RUN: Final = (
     "another run that is not over has the Stopwatch, so what you measure meanwhile, spans included, is in that run's "
     "figures and not in this one's"
