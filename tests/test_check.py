@@ -73,7 +73,7 @@ def test_versions_are_found_without_importing_torch(tmp_path: Path) -> None:
         print(sorted({"torch", "lightning"} & set(sys.modules)))
         print(found.torch, found.cuda, found.nvtx)
     """
-    known = f"{torch.__version__} {torch.version.cuda} {version('nvtx')}"
+    known = f"{version('torch')} {torch.version.cuda} {version('nvtx')}"
     assert output_of(run_program(code, tmp_path)).splitlines() == ["[]", known]
 
 
@@ -89,14 +89,19 @@ def test_versions_are_found_without_importing_torch(tmp_path: Path) -> None:
 def test_cuda_is_read_from_torchs_version_file(
     line: str, cuda: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "torch"
+    torch_built_with(line, tmp_path, monkeypatch)
+
+    assert check_profiling().cuda == cuda
+
+
+def torch_built_with(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a torch that can be found, whose version file has this line."""
+    package = folder / "torch"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\nhip = None\n")
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    assert check_profiling().cuda == cuda
+    monkeypatch.syspath_prepend(str(folder))
 
 
 def test_without_nsys_it_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,15 +111,31 @@ def test_without_nsys_it_is_not_known(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.skipif(not ASKS_THE_TOOL, reason="this nvtx does not ask the tool, so none refuses it")
-def test_an_nsys_that_refuses_the_domain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("line", "verdict", "by_torch"),
+    [
+        ("cuda = None", "RANGES WOULD BE LOST", False),
+        ("cuda = '13.0'", "RANGES WOULD ARRIVE WITHOUT THEIR DOMAIN", True),
+    ],
+)
+def test_an_nsys_that_refuses_the_domain(
+    line: str,
+    verdict: str,
+    by_torch: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    torch_built_with(line, tmp_path, monkeypatch)
     library = tmp_path / "libRefuses.so"
     library.touch()
     fake_nsys(tmp_path, library=str(library))
 
     assert main(["check"]) == 1
     out = capsys.readouterr().out
-    assert "RANGES WOULD BE LOST: the tool (Nsight Systems 2023.4.4.54) refuses" in out
+    assert f"{verdict}: the tool (Nsight Systems 2023.4.4.54) refuses" in out
     assert "pip install nvtx==0.2.11" in out
+    assert ("the ranges go through torch's own NVTX" in out) is by_torch
     assert f"2023.4.4.54 ({tmp_path}/bin/nsys)" in out
 
 

@@ -243,7 +243,7 @@ def test_the_check_says_what_then_comes_true(tmp_path: Path) -> None:
     output = profile(tmp_path, program, shim=False)
     arrived = select(tmp_path, "SELECT count(*) FROM NVTX_EVENTS WHERE {name} = 'mine'") == [(1,)]
 
-    assert found.arrive is arrived
-    assert ("refuses the NVTX domain" in output) is not arrived
-    assert (f"nvtx {found.nvtx}, so the profile would hold no ranges" in output) is not arrived
-    assert main(["nsys", str(tmp_path / "profile.sqlite")]) == (0 if arrived else 2)
+    assert (found.arrive or found.by_torch) is arrived
+    assert ("refuses the NVTX domain" in output) is not found.arrive
+    assert (f"nvtx {found.nvtx}, so the profile would hold no ranges" in output) is not found.arrive
+    assert main(["nsys", str(tmp_path / "profile.sqlite")]) == (0 if found.arrive else 2)

@@ -258,7 +258,8 @@ def test_projection_agrees_with_its_definition(
     nested: Ranges = []
     low, high = 0, 80
     for left, right in ranges:
-        low, high = min(low + left % 10, high), max(high - right % 10, low + left % 10)
+        low = min(low + left % 10, high)
+        high = max(high - right % 10, low)
         # At the one tick of a range without a length a launch without one may be taken to be inside or not.
         if low < high and (low, high) not in nested:
             nested.append((low, high))

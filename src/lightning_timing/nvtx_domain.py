@@ -21,6 +21,11 @@ DOMAIN: Final = "lightning_timing"
 LAST_REFUSING_NSYS: Final = "2023.4.4"
 """The last Nsight Systems that is known to refuse what `nvtx` asks for."""
 
+BY_TORCH: Final = (
+    "Until then the ranges go through torch's own NVTX, in the default domain, without category, colour and payload"
+)
+"""What happens where `nvtx` fails under a tool, and torch was built with CUDA."""
+
 
 class RangeSink(NamedTuple):
     """How ranges are written here. Every function but `prepare` is called on the hot path.
@@ -51,6 +56,7 @@ class NvtxStatus(NamedTuple):
         tool: The injection library of the attached tool; None where none is attached.
         sink: Where ranges go; None where nothing would take them.
         problem: Why ranges are lost or lack something, and what to do; None where all is well or no tool is attached.
+        torch_may_help: Whether torch's own NVTX takes the ranges under a tool, if it has any.
     """
 
     nvtx_version: str | None
@@ -58,6 +64,7 @@ class NvtxStatus(NamedTuple):
     tool: str | None
     sink: RangeSink | None
     problem: str | None
+    torch_may_help: bool = False
 
 
 def attached_tool() -> str | None:
@@ -122,11 +129,8 @@ def _without_nvtx(
     """The status where `nvtx` is of no use: under a tool, torch's own NVTX takes its place if the build has it."""
     sink = _torch_sink() if tool and torch_instead else None
     if sink is not None:
-        problem += (
-            ". Until then the ranges go through torch's own NVTX, in the default domain, without category, colour "
-            "and payload"
-        )
-    return NvtxStatus(nvtx_version, disabled, tool, sink, problem)
+        problem += f". {BY_TORCH}"
+    return NvtxStatus(nvtx_version, disabled, tool, sink, problem, torch_may_help=True)
 
 
 def _domain_sink(domain: Any) -> RangeSink:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.nvtx_domain import LAST_REFUSING_NSYS, nsys_version_in, open_domain, refusal
+from lightning_timing.nvtx_domain import BY_TORCH, LAST_REFUSING_NSYS, nsys_version_in, open_domain, refusal
 from lightning_timing.versions import version_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class ProfilingCheck:
         ncu: Where Nsight Compute is; None where it is not on the path.
         disable_variable: The value of NVTX_DISABLE; None if unset.
         tool: The tool that is attached to this very process; None where none is.
-        arrive: Whether ranges would arrive; None where it could not be tried.
+        arrive: Whether ranges would arrive in their domain; None where it could not be tried.
+        by_torch: Whether they would arrive without it all the same, through torch's own NVTX.
         explanation: How that is known, or why they would not and what to do.
     """
 
@@ -54,6 +55,7 @@ class ProfilingCheck:
     disable_variable: str | None
     tool: str | None
     arrive: bool | None
+    by_torch: bool
     explanation: str
 
 
@@ -62,35 +64,42 @@ def check_profiling() -> ProfilingCheck:
     status = open_domain(torch_instead=False)
     nsys = shutil.which("nsys")
     nsys_version = _nsys_version(nsys)
-    arrive, explanation = _would_arrive(status, nsys, nsys_version)
+    cuda = _cuda_of_torch()
+    arrive, explanation, torch_may_help = _would_arrive(status, nsys, nsys_version)
+    by_torch = torch_may_help and cuda is not None
+    if by_torch:
+        explanation += f". {BY_TORCH}, which `lightning-timing nsys` does not read"
     return ProfilingCheck(
         torch=version_of("torch"),
-        cuda=_cuda_of_torch(),
+        cuda=cuda,
         nvtx=status.nvtx_version,
         nsys=f"{nsys_version or 'unknown version'} ({nsys})" if nsys else None,
         ncu=shutil.which("ncu"),
         disable_variable=status.disable_variable,
         tool=status.tool,
         arrive=arrive,
+        by_torch=by_torch,
         explanation=explanation,
     )
 
 
-def _would_arrive(status: NvtxStatus, nsys: str | None, nsys_version: str | None) -> tuple[bool | None, str]:
+def _would_arrive(status: NvtxStatus, nsys: str | None, nsys_version: str | None) -> tuple[bool | None, str, bool]:
+    """Returns `arrive` and `explanation` of the check, and whether torch's own NVTX would help, if it has any."""
     if status.problem is not None:
-        return False, status.problem
+        return False, status.problem, status.torch_may_help
     if status.disable_variable:
-        return False, f"NVTX_DISABLE={status.disable_variable} switches NVTX ranges off in Python: unset it"
+        return False, f"NVTX_DISABLE={status.disable_variable} switches NVTX ranges off in Python: unset it", False
     if status.tool is not None:
-        return True, "a domain was opened under the tool that is attached"
+        return True, "a domain was opened under the tool that is attached", False
     if nsys is None:
-        return None, f"nsys is not on the path, so it was not tried. It must be newer than {LAST_REFUSING_NSYS}"
+        unknown = f"nsys is not on the path, so it was not tried. It must be newer than {LAST_REFUSING_NSYS}"
+        return None, unknown, False
     state = _state_under_nsys(nsys)
     if state == "open":
-        return True, "a domain was opened in a process under nsys"
+        return True, "a domain was opened in a process under nsys", False
     if state == "refused":
-        return False, refusal(status.nvtx_version, nsys_version)
-    return None, "nsys could not run a program here, so it was not tried"
+        return False, refusal(status.nvtx_version, nsys_version), True
+    return None, "nsys could not run a program here, so it was not tried", False
 
 
 def _state_under_nsys(nsys: str) -> str:

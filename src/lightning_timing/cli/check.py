@@ -1,7 +1,7 @@
 """Check whether NVTX ranges would arrive in a profile taken here, and show the commands that take one.
 
 Versions of torch, CUDA, nvtx, Nsight Systems and Nsight Compute, and whether a tool is attached. Where nsys is
-installed, a small program is run under it to see. The exit code is 1 where ranges would be lost.
+installed, a small program is run under it to see. The exit code is 1 where ranges would be lost, or lack their domain.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
 _VERDICTS: Final = {True: "ranges arrive", False: "RANGES WOULD BE LOST", None: "not known whether ranges arrive"}
+_BY_TORCH: Final = "RANGES WOULD ARRIVE WITHOUT THEIR DOMAIN"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,12 +26,12 @@ def run(args: argparse.Namespace) -> int:
     """Prints what was found, and the commands.
 
     Returns:
-        0, or 1 where ranges would be lost.
+        0, or 1 where ranges would be lost, or lack their domain.
     """
     found = check_profiling()
     for name, value in _facts(found).items():
         print(f"{name:<15} {value}")
-    print(f"\n{_VERDICTS[found.arrive]}: {found.explanation}")
+    print(f"\n{_BY_TORCH if found.by_torch else _VERDICTS[found.arrive]}: {found.explanation}")
     for command in commands_for(found.cuda is not None):
         print(f"\n# {command.title}\n{command.text}")
         if command.note:
