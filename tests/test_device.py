@@ -101,7 +101,7 @@ def accelerators(device_type: str, **api: Any) -> SimpleNamespace:
 
 def test_torchs_device_agnostic_events_are_used_where_they_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr(torch, "accelerator", accelerators("xpu"))
+    monkeypatch.setattr(torch, "accelerator", accelerators("xpu"), raising=False)
     monkeypatch.setattr(torch, "Event", lambda device, enable_timing: made.append((device, enable_timing)))
     device = torch_device(torch.device("xpu", 1))
     assert device is not None
@@ -111,7 +111,7 @@ def test_torchs_device_agnostic_events_are_used_where_they_exist(monkeypatch: py
 
 
 def test_a_type_without_graphs_is_never_capturing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "accelerator", accelerators("mps"))
+    monkeypatch.setattr(torch, "accelerator", accelerators("mps"), raising=False)
     device = torch_device(torch.device("mps"))
     assert device is not None
     assert device.is_capturing() is False
@@ -119,7 +119,7 @@ def test_a_type_without_graphs_is_never_capturing(monkeypatch: pytest.MonkeyPatc
 
 def test_older_torch_has_cuda_events(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.delattr(torch, "accelerator")
+    monkeypatch.delattr(torch, "accelerator", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "Event", lambda **options: made.append(options))
     device = torch_device(torch.device("cuda", 0))
@@ -135,7 +135,7 @@ def test_older_torch_has_cuda_events(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cuda(two_devices: tuple[SimulatedDevice, SimulatedDevice], monkeypatch: pytest.MonkeyPatch) -> TorchApi:
     api = TorchApi(*two_devices)
-    monkeypatch.setattr(torch, "accelerator", accelerators("cuda"))
+    monkeypatch.setattr(torch, "accelerator", accelerators("cuda"), raising=False)
     monkeypatch.setattr(torch, "cuda", api)
     return api
 
@@ -150,7 +150,7 @@ def test_it_waits_for_the_current_device(two_devices: tuple[SimulatedDevice, Sim
 def test_older_torch_is_asked_for_cuda(
     two_devices: tuple[SimulatedDevice, SimulatedDevice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(torch, "accelerator")
+    monkeypatch.delattr(torch, "accelerator", raising=False)
     synchronize()
     assert two_devices[0].synchronizations == 1
 
@@ -173,7 +173,7 @@ def test_a_device_that_nobody_used_is_not_set_up(
 def test_without_an_accelerator_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     none = SimpleNamespace(current_accelerator=lambda: asked.append("which"))  # it returns None, as `append` does
-    monkeypatch.setattr(torch, "accelerator", none)
+    monkeypatch.setattr(torch, "accelerator", none, raising=False)
     monkeypatch.delattr(torch, "cuda")
     synchronize()
 

@@ -13,10 +13,14 @@ from typing import Any
 import torch
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from rank_programs.tiny_ranks import Costs, Loader, Module, local_rank, trainer_of
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from lightning_timing import CUDAProfilerCallback, NVTXCallback, StopwatchCallback
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:  # where PyTorch 2.5 has it
+    from torch.distributed._composable.fsdp import fully_shard
 
 BATCHES = 22
 WARMUP = 2
