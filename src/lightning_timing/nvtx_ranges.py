@@ -103,7 +103,7 @@ class NVTXRangeWrapper:
             raise MisuseError("NVTXRangeWrapper is enabled already: call disable() before enabling it again")
         status = open_domain()
         if status.problem is not None:
-            warn_once(status.problem, stacklevel=3)
+            warn_once(status.problem, stacklevel=2)
         if status.sink is not None or sync_on_push or sync_on_pop or keep_track_of_range_order:
             recorder = RangeRecorder(
                 status.sink or _NO_SINK,
