@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import pytest
@@ -28,6 +28,8 @@ from lightning_timing.median_change import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from lightning_timing.record_series import FloatArray
 
 TRIALS = 400
@@ -37,6 +39,7 @@ MEDIAN_NS = 10e6
 NOISE = 0.02
 
 Noise = Literal["normal", "heavy-tailed", "skewed"]
+Compare: TypeAlias = "Callable[[Sequence[FloatArray], Sequence[FloatArray]], CenterChange]"
 
 
 def ar1(rng: np.random.Generator, iterations: int, correlation: float, noise: Noise = "normal") -> FloatArray:
@@ -190,6 +193,22 @@ def test_single_times_of_several_runs_have_an_interval() -> None:
     assert result.verdict == SLOWER
     assert result.before_ns == pytest.approx(100, rel=1e-4)
     assert result.reason is None
+
+
+@pytest.mark.parametrize(("of", "too_few"), [(median_change, MIN_TIMES - 1), (mean_change, MIN_TIMES_FOR_MEAN - 1)])
+def test_a_run_too_short_for_an_interval_borrows_no_spread_from_longer_ones(of: Compare, too_few: int) -> None:
+    """Runs of 300 iterations differ less than its own center is uncertain."""
+    short, *rest = ar1(np.random.default_rng(23), 300, 0.5)[:4]
+    long, as_short = rest, [times[:too_few] for times in rest]
+
+    for result in (
+        of([short[:too_few]], long),
+        of(long, [short[:too_few]]),
+        of([short[:too_few]], [*as_short, long[0]]),
+    ):
+        assert (result.verdict, result.low) == (TOO_FEW, None)
+    assert of([short[:too_few]], as_short).low is not None
+    assert of([short[: too_few + 1]], long).low is not None
 
 
 def test_a_median_of_nothing_has_no_relative_change() -> None:

@@ -14,7 +14,8 @@ The method:
 3. **Two sides.** The distances from each median to its limits are combined as root sums of squares, on a logarithmic
    scale (MOVER: Zou and Donner 2008, Statistics in Medicine 27, 1693-1702): the interval of the medians' ratio.
 4. **Several runs a side.** The runs' medians are a sample of their own: Welch's t on their logarithms, never narrower
-   than the interval from the iterations alone. A side of one run borrows the other side's spread.
+   than the interval from the iterations alone. A side of one run borrows the other side's spread, but not where it has
+   too few times for an interval of its own and the other side's runs have more: those differ less.
 5. **The mean**, which hears of what only some iterations do, such as the optimizer's step where gradients are
    accumulated: the same with the long-run variance of the times themselves, the case that the sources of 2 are about,
    and no least variance, since what recurs every few iterations does not make their mean uncertain. A few very long
@@ -138,7 +139,7 @@ def _change(
         return CenterChange(before_ns=before_ns, after_ns=after_ns, change=None, verdict=TOO_SHORT, reason=reason)
     difference = new.center - old.center
     change = math.expm1(difference)
-    if len(before) == len(after) == 1 and min(len(before[0]), len(after[0])) < min_times:
+    if _is_too_few(before, after, min_times) or _is_too_few(after, before, min_times):
         reason = f"measured fewer than {min_times} times on a side: measure longer, or give several runs a side"
         return CenterChange(before_ns=before_ns, after_ns=after_ns, change=change, verdict=TOO_FEW, reason=reason)
     between_runs = _spread_between_runs(runs_before, runs_after)
@@ -154,6 +155,13 @@ def _change(
     return CenterChange(
         before_ns=before_ns, after_ns=after_ns, change=change, low=low, high=high, verdict=verdict, reason=reason
     )
+
+
+def _is_too_few(side: Sequence[FloatArray], other: Sequence[FloatArray], min_times: int) -> bool:
+    """Whether a side is one run with too few times, and the other side has no runs as short to borrow a spread from."""
+    if len(side) > 1 or len(side[0]) >= min_times:
+        return False
+    return len(other) == 1 or len(side[0]) < max(map(len, other))
 
 
 def _center_ns(runs: Sequence[FloatArray], mean: _LogCenter, center: Callable[[FloatArray], Any]) -> float:
