@@ -20,6 +20,7 @@ from lightning_timing.median_change import (
     TOO_SHORT,
     TOO_UNEVEN,
     CenterChange,
+    _correlation_of_neighbours,
     _long_run_variance,
     _reach_in_quantiles,
     mean_change,
@@ -293,6 +294,39 @@ def test_means_of_one_process_seldom_differ(correlation: float, iterations: int,
     rng = np.random.default_rng(19)
     before, after = ar1(rng, iterations, correlation, noise), ar1(rng, iterations, correlation, noise)
     assert count(mean_trials(before, after), FASTER, SLOWER) <= MOST_FALSE
+
+
+@pytest.mark.parametrize(("correlation", "iterations"), [(0.8, 30), (0.9, 30), (0.9, 60), (0.95, 300)])
+def test_means_of_strongly_correlated_iterations_seldom_differ(correlation: float, iterations: int) -> None:
+    rng = np.random.default_rng(20)
+    before, after = ar1(rng, iterations, correlation), ar1(rng, iterations, correlation)
+    assert count(mean_trials(before, after), FASTER, SLOWER) <= MOST_FALSE
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6])
+def test_projections_are_scaled_up_by_the_spectrum_of_an_ar1_process(correlation: float) -> None:
+    """One that lies on a single cosine shows by how much: its spectrum at frequency 0 by that at the cosine's."""
+    n, k, cosines = 50, 3, 4
+    series = np.cos(np.pi * k * (np.arange(n) + 0.5) / n)
+
+    def spectrum(frequency: float) -> float:
+        return float(1 / abs(1 - correlation * np.exp(-1j * frequency)) ** 2)
+
+    expected = n / 2 / cosines * spectrum(0) / spectrum(np.pi * k / n)
+    assert _long_run_variance(series, cosines, correlation) == pytest.approx(expected)
+
+
+def test_the_correlation_of_neighbours_is_that_of_the_process() -> None:
+    """The usual estimate would be 0.65 on average for 30 iterations."""
+    estimates = [_correlation_of_neighbours(np.log(times)) for times in ar1(np.random.default_rng(24), 30, 0.8)]
+    assert np.mean(estimates) == pytest.approx(0.76, abs=0.02)
+    of_many = _correlation_of_neighbours(ar1(np.random.default_rng(25), 3000, 0.5)[0])
+    assert of_many == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(("times", "correlation"), [([7.0] * 40, 0.0), ([7.0, 9.0] * 20, 0.0), (list(range(40)), 0.97)])
+def test_the_correlation_of_neighbours_has_bounds(times: list[float], correlation: float) -> None:
+    assert _correlation_of_neighbours(np.array(times, dtype=float)) == correlation
 
 
 @pytest.mark.parametrize("every", [2, 4, 10])

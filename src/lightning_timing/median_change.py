@@ -19,11 +19,18 @@ The method:
 5. **The mean**, which hears of what only some iterations do, such as the optimizer's step where gradients are
    accumulated: the same with the long-run variance of the times themselves, the case that the sources of 2 are about,
    and no least variance, since what recurs every few iterations does not make their mean uncertain. A few very long
-   times make the interval wide, as they should.
+   times make the interval wide, as they should. Where the correlation is so strong that even the slowest cosines hear
+   less of it than the mean does, each is scaled up by the spectrum of an AR(1) process: prewhitening (Andrews and
+   Monahan 1992, Econometrica 60, 953-966), with a correlation of neighbours without the bias of short series (Kendall
+   1954, Note on Bias in the Estimation of Autocorrelation, Biometrika 41, 403-404). Up to 0.5 this leaves the interval
+   as it is, but for the shortest series. The median does without: the signs are less correlated than the times, and
+   in the few times that suffice for a median such a correlation is mostly luck.
 
 How often samples of one AR(1) process differ, in 2,000 trials: with coefficient 0.5 in 1 to 4 % for 10 to 1,000
 iterations, with 0.8 in 2 to 6 % from 20 iterations on (12 % for 10), with 0.9 in 2 to 5 % from 100 on; heavy tails and
 skew make little difference. So below some 30 iterations a difference between strongly correlated times means little.
+The means differ, with coefficients up to 0.9, in 2 to 5 % from 30 iterations on, with 0.95 in 9 % for 30 and in 4 to
+7 % from 60 on. Without scaling the cosines up that were, with 0.95, 36, 22 and 11 % for 30, 60 and 300 iterations.
 
 Why no block bootstrap: with the automatic block length of Politis and White (2004), corrected by Patton, Politis and
 White (2009), samples of the process with 0.5 differed in 8.5 % of trials for 300 iterations, 14 % for 30 and 20 % for
@@ -71,6 +78,8 @@ MAX_RATIO: Final = 10.0
 _CLOCK_STEP_NS: Final = 1.0
 _INDEPENDENT_VARIANCE: Final = 0.25
 _MAX_DEGREES_OF_FREEDOM: Final = 1000.0
+_MAX_CORRELATION: Final = 0.97
+"""As in Andrews and Monahan 1992: nearer to 1 the interval would grow without bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +198,7 @@ def _log_mean(times: FloatArray) -> _LogCenter:
     if n < MIN_TIMES_FOR_MEAN:
         return _LogCenter(math.log(mean))
     cosines = _cosines(n)
-    variance = _long_run_variance(times - mean, cosines)
+    variance = _long_run_variance(times - mean, cosines, _correlation_of_neighbours(times))
     reach = student_t(cosines) * math.sqrt(variance / n) / mean
     # On the logarithmic scale to first order: the lower end of a mean that is hardly known would lie below 0.
     return _LogCenter(math.log(mean), reach, reach)
@@ -207,13 +216,35 @@ def _reach_in_quantiles(signs: FloatArray) -> float:
     return student_t(cosines) * math.sqrt(variance / n)
 
 
-def _long_run_variance(series: FloatArray, cosines: int) -> float:
-    """The mean square of the projections on the slowest `cosines`: a Fourier transform of the series and its mirror."""
+def _long_run_variance(series: FloatArray, cosines: int, correlation: float = 0.0) -> float:
+    """The mean square of the projections on the slowest `cosines`: a Fourier transform of the series and its mirror.
+
+    Args:
+        series: The series, with a mean near 0.
+        cosines: How many.
+        correlation: That of neighbours in an AR(1) process. Each projection is scaled up by how much of it that process
+            has at frequency 0 for each part at the frequency of the cosine.
+    """
     n = len(series)
     k = np.arange(1, cosines + 1)
     spectrum = np.fft.rfft(np.concatenate([series, series[::-1]]))[1 : cosines + 1]
     projections = (spectrum * np.exp(-0.5j * np.pi * k / n)).real / 2
-    return float(np.mean(projections**2)) * 2 / n
+    to_zero = (1 + correlation**2 - 2 * correlation * np.cos(np.pi * k / n)) / (1 - correlation) ** 2
+    return float(np.mean(projections**2 * to_zero)) * 2 / n
+
+
+def _correlation_of_neighbours(times: FloatArray) -> float:
+    """The correlation of neighbours, from 0 to `_MAX_CORRELATION`.
+
+    The usual estimate lies too low by (1 + 3 * correlation) / n where the mean is estimated too (Kendall 1954).
+    """
+    n = len(times)
+    deviations = times - np.mean(times)
+    squares = float(np.dot(deviations, deviations))
+    if squares == 0:
+        return 0.0
+    estimate = float(np.dot(deviations[1:], deviations[:-1])) / squares
+    return min(max((n * estimate + 1) / (n - 3), 0.0), _MAX_CORRELATION)
 
 
 def _mean_of_runs(medians: Sequence[_LogCenter]) -> _LogCenter:
