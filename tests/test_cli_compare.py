@@ -498,8 +498,21 @@ def test_a_threshold_that_no_interval_is_held_against_is_bad_input_not_a_pass(
     assert captured.out == ""
     assert "--fail-above has nothing to judge: measured fewer than 8 times on a side" in captured.err
     assert compare(*short, "--fail-above", "5%") == 0
+    assert " ".join(capsys.readouterr().out.split()).endswith(
+        "no whole interval above 5 % in validate iteration; not judged: train iteration (too few to compare), "
+        "train mean iteration (+4,900 %, too few to compare)"
+    )
+
+
+def test_what_is_too_uneven_to_compare_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its interval holds nearly everything, and is not shown."""
+    before, after = write_run(tmp_path / "a", [1.0] * 20), write_run(tmp_path / "b", [0.5, 50.0] * 10)
+    assert compare(before, after, "--fail-above", "5%", "--measurement", "forward") == 2
+    assert "nothing to judge: the ends of the interval are a factor of 10 or more apart" in capsys.readouterr().err
+    both = ("--measurement", "forward", "--measurement", "other")
+    assert compare(before, after, "--fail-above", "5%", *both) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "no whole interval above 5 % in validate iteration; not judged: train iteration (too few to compare)"
+        "no whole interval above 5 % in train other; not judged: train forward (too uneven to compare)"
     )
 
 

@@ -68,9 +68,14 @@ class Change:
     verdict: ChangeVerdict
     reason: str | None
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether it has an interval that says something: that of what is too uneven to compare does not."""
+        return self.low is not None and self.reason is None
+
     def is_above(self, threshold: float) -> bool:
         """Whether the whole interval lies above a threshold."""
-        return self.low is not None and self.low > threshold
+        return self.has_interval and self.low is not None and self.low > threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +168,10 @@ class Gate:
 
     Attributes:
         threshold: The largest change that passes, as a share: 0.05 for 5 %.
-        judged: The changes that count and have an interval.
+        judged: The changes that count and have an interval that says something.
         not_judged: Those that count and have none.
         means_judged: The mean iterations that have one, where iterations are judged.
+        means_not_judged: Those that have none, though their change lies above the threshold.
         wholes_judged: The whole iterations that have one, where iterations are judged.
         wholes_not_judged: Those that have none, though their change lies above the threshold.
         crossed: The changes whose whole interval lies above the threshold.
@@ -177,6 +183,7 @@ class Gate:
     judged: tuple[MeasurementChange, ...]
     not_judged: tuple[MeasurementChange, ...]
     means_judged: tuple[MeanIteration, ...]
+    means_not_judged: tuple[MeanIteration, ...]
     wholes_judged: tuple[MeanIteration, ...]
     wholes_not_judged: tuple[MeanIteration, ...]
     crossed: tuple[MeasurementChange, ...]
@@ -257,21 +264,20 @@ class Comparison:
     def judge(self, threshold: float, measurements: Collection[str]) -> Gate:
         """Holds the host time of some measurements against a threshold, which is a share: 0.05 for 5 %."""
         counting = [c for c in self.changes if c.clock == "host" and c.measurement in measurements]
-        means = tuple(mean for mean in self.means if ITERATION in measurements and mean.low is not None)
-        wholes = self.wholes if ITERATION in measurements else ()
-        wholes_judged = tuple(whole for whole in wholes if whole.low is not None)
-        judged = tuple(c for c in counting if c.low is not None)
+        means, wholes = (self.means, self.wholes) if ITERATION in measurements else ((), ())
+        means_judged = tuple(mean for mean in means if mean.has_interval)
+        wholes_judged = tuple(whole for whole in wholes if whole.has_interval)
+        judged = tuple(c for c in counting if c.has_interval)
         return Gate(
             threshold,
             judged,
-            not_judged=tuple(c for c in counting if c.low is None),
-            means_judged=means,
+            not_judged=tuple(c for c in counting if not c.has_interval),
+            means_judged=means_judged,
+            means_not_judged=_unjudged_above(threshold, means),
             wholes_judged=wholes_judged,
-            wholes_not_judged=tuple(
-                w for w in wholes if w.low is None and w.change is not None and w.change > threshold
-            ),
+            wholes_not_judged=_unjudged_above(threshold, wholes),
             crossed=tuple(c for c in judged if c.is_above(threshold)),
-            means_crossed=tuple(mean for mean in means if mean.is_above(threshold)),
+            means_crossed=tuple(mean for mean in means_judged if mean.is_above(threshold)),
             wholes_crossed=tuple(whole for whole in wholes_judged if whole.is_above(threshold)),
         )
 
@@ -360,6 +366,10 @@ def _wholes(mean: MeanIteration, before: _Side, after: _Side) -> Iterator[MeanIt
         reason = "one run a side" if whole.is_of_single_runs else "fewer than three runs a side"
         whole = replace(whole, low=None, high=None, verdict=TOO_FEW, reason=reason)
     yield whole
+
+
+def _unjudged_above(threshold: float, means: tuple[MeanIteration, ...]) -> tuple[MeanIteration, ...]:
+    return tuple(m for m in means if not m.has_interval and m.change is not None and m.change > threshold)
 
 
 def _is_worth_naming(whole_s: float, mean_s: float) -> bool:

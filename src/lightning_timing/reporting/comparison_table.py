@@ -208,6 +208,9 @@ def _gate_line(gate: Gate) -> str:
     judged += [f"{mean.stage} mean iteration" for mean in gate.means_judged]
     judged += map(_whole_label, gate.wholes_judged)
     not_judged = [f"{c.stage} {_label(c)} ({c.verdict})" for c in gate.not_judged]
+    not_judged += [
+        f"{m.stage} mean iteration ({_signed_percent(m.change)}, {m.verdict})" for m in gate.means_not_judged
+    ]
     not_judged += [f"{_whole_label(w)} ({_signed_percent(w.change)}, {w.reason})" for w in gate.wholes_not_judged]
     but = f"; not judged: {', '.join(not_judged)}" if not_judged else ""
     return f"no whole interval above {limit} in {', '.join(judged)}{but}"
