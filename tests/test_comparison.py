@@ -174,6 +174,31 @@ def test_whole_iterations_of_runs_of_different_lengths_are_not_judged(tmp_path: 
     assert whole([short], [long]).verdict == TOO_UNEVEN
 
 
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize(
+    ("longer", "checkpoint_ms", "is_judged"),
+    [(400, 50, False), (400, 1, True), (44, 50, True)],
+)
+def test_the_mean_is_not_judged_where_a_shorter_run_may_have_ended_before_what_is_rare(
+    runs: int, longer: int, checkpoint_ms: int, is_judged: bool, tmp_path: Path
+) -> None:
+    """Every 50th iteration saves a checkpoint: a run of 40 has none, which makes the code no faster."""
+
+    def run_of(name: str, iterations: range) -> RunTimes:
+        lines = [phases(forward=9 * MS + i % 7, **checkpoint_at(i)) for i in iterations]
+        return read_times(write_lines(tmp_path / name, [header(), *rows(lines), end()]))
+
+    def checkpoint_at(iteration: int) -> dict[str, int]:
+        return {} if iteration % 50 else {"checkpoint": checkpoint_ms * MS}
+
+    short = [run_of(f"short{n}", range(1, 41)) for n in range(runs)]
+    long = [run_of(f"long{n}", range(20, 20 + longer)) for n in range(runs)]
+    for before, after in ((short, long), (long, short)):
+        (mean,) = compare_runs(before, after).means
+        assert (mean.low is not None) is is_judged
+        assert is_judged or mean.reason == "runs of different lengths, and on one side only: checkpoint"
+
+
 def test_the_warm_up_counts_for_the_length_of_a_run(tmp_path: Path) -> None:
     def runs_of(counted: int, warmup: int, name: str) -> list[RunTimes]:
         settings = {"num_warmup_iters": warmup}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import Difference, differences
 from lightning_timing.median_change import TOO_FEW, TOO_UNEVEN, ChangeVerdict, mean_change, median_change
-from lightning_timing.phases import ITERATION, STAGES, place_in_loop
+from lightning_timing.phases import ITERATION, PHASES, STAGES, place_in_loop
 from lightning_timing.run_times import Measured, TimeKind
 
 if TYPE_CHECKING:
@@ -329,6 +329,11 @@ class _Side:
     def times(self, measured: Measured) -> list[FloatArray]:
         return [times.ns[measured] for times in self.stages if measured in times.ns]
 
+    def share_of(self, measured: Measured) -> float:
+        """The share of a phase in the time of all iterations."""
+        took, whole = (sum(float(ns.sum()) for ns in self.times(which)) for which in (measured, _ITERATION))
+        return took / whole if whole else 0.0
+
     def whole_iterations(self) -> list[FloatArray]:
         """The times of the iterations, each with its part of what lies between them."""
         return [times.ns[_ITERATION] + times.between_ns for times in self.stages if _ITERATION in times.ns]
@@ -351,7 +356,28 @@ def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[Measurem
 def _means(stage: str, before: _Side, after: _Side) -> Iterator[MeanIteration]:
     old, new = before.times(_ITERATION), after.times(_ITERATION)
     if old and new:
-        yield _mean(stage, old, new)
+        mean = _mean(stage, old, new)
+        if _differ_in_length(before, after) and (names := _heavy_on_one_side(before, after)):
+            reason = f"runs of different lengths, and on one side only: {', '.join(names)}"
+            mean = replace(mean, low=None, high=None, verdict=TOO_UNEVEN, reason=reason)
+        yield mean
+
+
+def _heavy_on_one_side(before: _Side, after: _Side) -> list[str]:
+    """Names the phases that only one side has, and which count there: a shorter run may have ended before they came."""
+    return [
+        measured.name
+        for measured in dict.fromkeys((*before.measured, *after.measured))
+        if measured.clock == "host"
+        and measured.name in PHASES
+        and bool(before.times(measured)) != bool(after.times(measured))
+        and max(before.share_of(measured), after.share_of(measured)) > MIN_BETWEEN
+    ]
+
+
+def _differ_in_length(before: _Side, after: _Side) -> bool:
+    lengths = [times.iterations for times in (*before.stages, *after.stages)]
+    return max(lengths) > MAX_LENGTH_RATIO * min(lengths)
 
 
 def _wholes(mean: MeanIteration, before: _Side, after: _Side) -> Iterator[MeanIteration]:
@@ -359,8 +385,7 @@ def _wholes(mean: MeanIteration, before: _Side, after: _Side) -> Iterator[MeanIt
     whole = _mean(mean.stage, old, new)
     if not any(_is_worth_naming(w, m) for w, m in ((whole.before_s, mean.before_s), (whole.after_s, mean.after_s))):
         return
-    lengths = [times.iterations for times in (*before.stages, *after.stages)]
-    if max(lengths) > MAX_LENGTH_RATIO * min(lengths):
+    if _differ_in_length(before, after):
         whole = replace(whole, low=None, high=None, verdict=TOO_UNEVEN, reason=_DIFFERENT_LENGTHS)
     elif min(len(old), len(new)) < MIN_RUNS:
         reason = "one run a side" if whole.is_of_single_runs else "fewer than three runs a side"
