@@ -158,6 +158,37 @@ def test_it_knows_the_thread_that_opened_it(clock: FakeClock) -> None:
     assert ledger.thread == opener.ident
 
 
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_phase_that_runs_while_a_boundary_is_read_is_counted_once(at: int, clock: FakeClock) -> None:
+    """As a signal's handler does that saves a checkpoint while a boundary waits for the device."""
+    readings = 0
+
+    def wait_for_device() -> None:
+        nonlocal readings
+        readings += 1
+        if readings - 1 == at:
+            clock.advance(7)
+            ledger.enter("step")
+            clock.advance(100)
+            ledger.leave()
+
+    measurements = {name: Measurement(name) for name in ("outer", "inner", "step")}
+    ledger = Ledger(clock, measurements, before_reading=wait_for_device)
+    ledger.begin(keep_intervals=True)
+    ledger.enter("outer")
+    clock.advance(1)
+    ledger.enter("inner")
+    clock.advance(2)
+    ledger.leave()
+    ledger.leave()
+    ledger.close()
+
+    own = own_ns(ledger)
+    assert min(ns for _, ns in own) >= 0
+    assert ledger.total_ns == sum(ns for _, ns in own) + ledger.other_ns
+    assert [ns for name, ns in own if name == "step"] == [100]
+
+
 def test_the_device_is_waited_for_at_each_boundary_if_that_was_asked_for(clock: FakeClock) -> None:
     ledger = Ledger(clock, {"step": Measurement("step")}, before_reading=lambda: clock.advance(1000))
 

@@ -98,11 +98,12 @@ class Ledger:
             phase: Its name.
             since_last: Open it as of the last boundary instead of now.
         """
+        # Read first: a signal's handler may run meanwhile, which opens and closes phases of its own.
+        begin = self.last_ns if since_last else self.read()
         self._open.append(self.phases[phase])
         self._inside.append(0)
-        if not since_last:
-            self.last_ns = self.read()
-        self._begins.append(self.last_ns)
+        self._begins.append(begin)
+        self.last_ns = begin
 
     def leave(self, paused: bool = False) -> None:
         """Closes the phase on top; its sample is its own time, without the phases inside it.
