@@ -53,6 +53,30 @@ def test_a_simple_profiler_sees_the_same_actions(flavour: str, tmp_path: Path) -
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("action", ["the user's own", "save_checkpoint"])
+@pytest.mark.parametrize("profiler", [None, "simple"])
+def test_a_function_may_be_decorated_with_an_action(profiler: str | None, action: str, tmp_path: Path) -> None:
+    pl = lightning()
+    calls: list[int] = []
+
+    def decorated_step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        @self.trainer.profiler.profile(action)
+        def compute(summand: int) -> torch.Tensor:
+            calls.append(batch_idx)
+            loss: torch.Tensor = self.layer(batch[0]).sum() + summand
+            return loss
+
+        return compute(1) + compute(summand=2)
+
+    module = tiny_module(pl, training_step=decorated_step)
+    trainer = fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(FakeClock())], profiler=profiler)
+
+    assert calls == [0, 0, 1, 1, 2, 2]
+    assert len(rows(tmp_path)) == 3
+    if profiler is not None:
+        assert actions_of(trainer.profiler)[action] == 6
+
+
 def test_a_callback_may_set_up_the_profiler_that_it_finds(tmp_path: Path) -> None:
     pl = lightning()
     profiler = SimpleProfiler()

@@ -1,9 +1,12 @@
-"""The context objects of profiler actions: prepared once, entered and left at every batch, and as cheap as can be."""
+"""The context objects of profiler actions: prepared once, entered and left at every batch, and as cheap as can be.
+
+User code may decorate a function with one, as it may with those of Lightning's profilers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ContextDecorator
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final
@@ -19,7 +22,7 @@ empty function does, and most contexts of a batch need no more."""
 Handler = Callable[[], object]
 
 
-class Quiet:
+class Quiet(ContextDecorator):
     """The context of an action that is no boundary."""
 
     __slots__ = ()
@@ -27,7 +30,7 @@ class Quiet:
     __enter__ = __exit__ = ignore
 
 
-class AtOnce:
+class AtOnce(ContextDecorator):
     """The context of a boundary whose edges are handled at once.
 
     Args:
@@ -58,7 +61,7 @@ class AtOnce:
             self._part.fail(failure, may_raise=error is None)
 
 
-class Noted:
+class Noted(ContextDecorator):
     """The context of a boundary whose edges are noted with their times, to be handled later: see `noted`."""
 
     __slots__ = ()
@@ -110,7 +113,7 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
     return context
 
 
-class AtTimes:
+class AtTimes(ContextDecorator):
     """The context of a boundary that is only sometimes a phase, which is found out each time that it begins.
 
     Args:
@@ -143,7 +146,7 @@ class AtTimes:
         self._inner.__exit__(kind, error, trace)
 
 
-class OfThread:
+class OfThread(ContextDecorator):
     """Wraps the context of a boundary that other threads may open too: it takes effect on the loop's thread only.
 
     Args:
@@ -174,13 +177,18 @@ Context = Quiet | Boundary
 QUIET: Final = Quiet()
 
 
-class Both:
+class Both(ContextDecorator):
     """The user's profiler's context around ours, so that what it costs is charged to no phase."""
 
     __slots__ = ("_inner", "_outer")
 
     def __init__(self, outer: AbstractContextManager[Any], inner: Boundary) -> None:
         self._outer, self._inner = outer, inner
+
+    def _recreate_cm(self) -> Both:
+        """Returns a context for one call of a decorated function, as the user's profiler's can be entered only once."""
+        recreate: Callable[[], AbstractContextManager[Any]] = getattr(self._outer, "_recreate_cm", lambda: self._outer)
+        return Both(recreate(), self._inner)
 
     def __enter__(self) -> Any:
         value = self._outer.__enter__()
