@@ -78,6 +78,17 @@ def test_calls_go_through_and_are_told_until_it_is_closed() -> None:
     assert list(vars(logger)) == ["logged"]
 
 
+def test_what_a_bound_method_has_is_found_on_its_stand_in() -> None:
+    logger, heard = Logger(), Heard()
+    watch = heard.watch(logger)
+    assert logger.log.__self__ is logger  # type: ignore[attr-defined]  # mypy knows bound methods as callables
+    assert logger.log.__func__ is Logger.log  # type: ignore[attr-defined]  # as above
+    assert not hasattr(logger.log, "no_attribute")
+    assert (heard.began, heard.ended) == (0, 0)
+
+    watch.close()
+
+
 def test_a_call_that_raises_is_told_to_have_ended() -> None:
     logger, heard = Logger(), Heard()
     watch = heard.watch(logger)

@@ -33,6 +33,12 @@ class _Watched:
         self._watch = watch
         self.before = vars(instance).get(method) if hasattr(instance, "__dict__") else None
 
+    def __getattr__(self, name: str) -> Any:
+        """Returns what else the original has, such as a bound method's `__self__`."""
+        if name == "_original":  # not there yet
+            raise AttributeError(name)
+        return getattr(self._original, name)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         watch = self._watch
         if get_ident() != watch.thread:  # beside the loop, and so no part of it
