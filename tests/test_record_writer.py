@@ -147,6 +147,26 @@ def test_a_folder_deleted_in_mid_run_is_made_again(tmp_path: Path) -> None:
     assert len(load_run(tmp_path).ranks[0].stages["train"]) == 1
 
 
+def test_a_folder_deleted_just_when_the_file_is_opened_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file, refused = os.open, []
+
+    def open_after_a_deletion(path: Path, *args: Any, **kwargs: Any) -> int:
+        if path == file_in(tmp_path) and not refused:
+            refused.append(path)
+            path.parent.rmdir()
+        return open_file(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", open_after_a_deletion)
+    writer = RecordWriter(file_in(tmp_path), header(), refuse, flush_interval_s=NEVER_S)
+    writer.append(ROWS[0])
+    writer.close("completed")
+
+    assert refused
+    assert len(load_run(tmp_path).ranks[0].stages["train"]) == 1
+
+
 def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
     assert written_by_a_failing_writer(tmp_path) == [f"{tmp_path}: Is a directory"]
 

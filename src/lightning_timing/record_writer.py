@@ -154,9 +154,11 @@ class RecordWriter:
         if not lines and not is_first:
             return
         self._bytes_taken += sum(map(len, lines))
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         # Opened for each write: a deleted file is made anew, where one held open would swallow the rows.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            descriptor = self._open()
+        except FileNotFoundError:  # the folder was deleted once more, just now
+            descriptor = self._open()
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -168,6 +170,11 @@ class RecordWriter:
             _write_all(descriptor, b"\n".join(lines) + b"\n")
         finally:
             os.close(descriptor)
+
+    def _open(self) -> int:
+        """Opens the file, and makes it and its folder if need be."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
