@@ -28,8 +28,8 @@ class ClockPairing(NamedTuple):
     unix_ns: int
 
 
-def pair_clocks(clock: Clock = monotonic_ns, wall_clock: Clock = time.time_ns) -> ClockPairing:
+def pair_clocks(clock: Clock) -> ClockPairing:
     """Reads both clocks as one moment: the wall clock between two readings of the monotonic one, at their middle."""
     before = clock()
-    unix_ns = wall_clock()
+    unix_ns = time.time_ns()
     return ClockPairing(monotonic_ns=(before + clock()) // 2, unix_ns=unix_ns)

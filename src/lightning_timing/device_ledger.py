@@ -23,7 +23,7 @@ class DeviceLedger(Ledger):
         clock: Read once at every boundary.
         phases: By name, the measurements of the phases that can be entered.
         timer: Takes the phases' parts on the device.
-        before_reading: Called before the clock is read.
+        before_reading: Called before the clock is read, where the device is to be synchronized there.
     """
 
     __slots__ = ("_begin_mark", "_carried", "_last_mark", "_stretches", "_timer")
@@ -33,7 +33,7 @@ class DeviceLedger(Ledger):
         clock: Clock,
         phases: Mapping[str, Measurement],
         timer: DeviceTimer[Any],
-        before_reading: Callable[[], None] | None = None,
+        before_reading: Callable[[], None] | None,
     ) -> None:
         super().__init__(clock, phases, before_reading)
         self._timer = timer

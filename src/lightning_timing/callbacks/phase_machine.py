@@ -204,7 +204,7 @@ class PhaseMachine:
         elif not self._waiting_first:
             self._wait_for_first()
 
-    def fetch_ended(self, succeeded: bool = True) -> None:
+    def fetch_ended(self, succeeded: bool) -> None:
         """The loop has the next batch, or there is none."""
         if self._is_asleep:
             return
@@ -311,7 +311,7 @@ class PhaseMachine:
             self._step_seen = True
             self.enter(self._step_phase)
 
-    def step_ended(self, succeeded: bool = True) -> None:
+    def step_ended(self, succeeded: bool) -> None:
         """The step is over."""
         if self._is_asleep or not self._in_step:
             return

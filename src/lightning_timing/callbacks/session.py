@@ -226,8 +226,8 @@ def join(
     on_failure: Callable[[Exception], None],
     on_exception: Callable[[BaseException], None],
     strict: bool,
-    outermost: bool = False,
-    listens: bool = True,
+    outermost: bool,
+    listens: bool,
 ) -> Session:
     """Adds a follower to a Trainer's session, which is made if there is none, until it leaves.
 
