@@ -123,6 +123,14 @@ def test_a_job_that_measured_nothing_comes_last(tmp_path: Path, capsys: pytest.C
     assert row in [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
+def test_jobs_of_which_none_measured_an_iteration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for job in ("0", "1"):
+        write_lines(tmp_path / job, [header(), end()])
+
+    assert main(["report", str(tmp_path)]) == 0
+    assert "no job measured an iteration" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize("overrides", ["{", "a: 1", "[" * 5000, "- 2001-99-99", "\0", "- !!python/object:os.system x"])
 def test_overrides_that_are_none(tmp_path: Path, overrides: str) -> None:
     write_job(tmp_path / "0", overrides, 10)

@@ -42,11 +42,9 @@ class Job:
 
     def of_stage(self, name: str) -> Job:
         """The job judged by one stage, if it has that."""
-        return (
-            self
-            if self.report is None or self.stage(name) is None
-            else replace(self, report=self.report.of_stage(name))
-        )
+        if self.report is None or self.stage(name) is None:
+            return self
+        return replace(self, report=self.report.of_stage(name))
 
     def stage(self, name: str | None) -> StageSummary | None:
         """Returns the figures of a stage, if the job measured any iteration in it."""

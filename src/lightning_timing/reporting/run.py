@@ -116,7 +116,9 @@ def culprit_line(culprit: Culprit | None) -> str:
 
 def multirun_blocks(multirun: Multirun) -> list[Block]:
     """The jobs of a multirun side by side, best first."""
-    lines = [f"best first, by {'samples' if multirun.by_samples else 'iterations'} a second in {multirun.stage}"]
+    lines = ["no job measured an iteration"]
+    if multirun.stage is not None:
+        lines = [f"best first, by {'samples' if multirun.by_samples else 'iterations'} a second in {multirun.stage}"]
     if multirun.common_overrides:
         lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
     lines += _job_problems(multirun.jobs)
