@@ -377,11 +377,11 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
             f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
             f"{_percent(_share(measurements, heaviest))}"
         )
-        cores = None if cpu_usage is None or cpu_usage.process_tree_percent is None else cpu_usage.process_tree_percent
-        if cores is not None and cores < CPU_IDLE_PERCENT and not any(m.device for m in measurements.values()):
+        percent = None if cpu_usage is None else cpu_usage.process_tree_percent
+        if percent is not None and percent < CPU_IDLE_PERCENT and not any(m.device for m in measurements.values()):
             return Verdict(
                 COMPUTE_BOUND,
-                f"{evidence}, with {cores / 100:.2f} cores in use",
+                f"{evidence}, with {percent / 100:.2f} cores in use",
                 f"find out what {heaviest} waits for: a slower rank (where there are several), a lock, "
                 "the disk, the network, or a device that is not timed; put spans into it",
             )
