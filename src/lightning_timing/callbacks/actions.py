@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from lightning_timing.callbacks.base import is_timing_callback
+from lightning_timing.callbacks.base import TimingCallback
 from lightning_timing.callbacks.lightning_base import Callback
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.phases import (
@@ -219,7 +219,7 @@ class Boundaries:
             return ActionMeaning(before=self._exception_raised)
         # Several callbacks may share a key, and their actions look alike. One that overrides nothing costs nothing.
         same_key = (c for c in self._trainer.callbacks if c.state_key == state_key)
-        callback = next((c for c in same_key if not is_timing_callback(c) and overrides(c, hook)), None)
+        callback = next((c for c in same_key if not isinstance(c, TimingCallback) and overrides(c, hook)), None)
         phase = None if callback is None else callback_phase(type(callback).__name__)
         if hook == "on_after_backward" and not self._trainer.lightning_module.automatic_optimization:
             return ActionMeaning(phase, before=self._machine.backward_over)

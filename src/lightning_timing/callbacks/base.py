@@ -46,7 +46,7 @@ _NOT_COPIED: Final = (
 
 
 class TimingCallback(Callback):
-    """A callback that watches a run from `setup` to `teardown` or `on_exception`.
+    """A callback that watches a run from `setup` on. It ends with an exception, or when a subclass calls `_finish`.
 
     Subclasses say what they do in `begin` and `end`. What they keep for the length of a run goes into `_running`, which
     no copy of the callback takes along.
@@ -159,8 +159,3 @@ class TimingCallback(Callback):
         """What a copy or a pickle takes along: the settings, and nothing of a run."""
         kept = {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
         return kept | {"_running": None, "_owner": None, "_part": Part(self.part_name, strict=False)}
-
-
-def is_timing_callback(callback: object) -> bool:
-    """Whether a callback is one of this package's."""
-    return isinstance(callback, TimingCallback)
