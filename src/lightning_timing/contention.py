@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lightning_timing.figures import CpuUsage
+    from lightning_timing.record import RunSummary
 
 OTHERS_SHARE: Final = 0.25
 """The share of the machine from which on its use by other processes is reported."""
@@ -40,3 +41,11 @@ def contention_note(usage: CpuUsage | None, machine_cores: object, world_size: i
     if share is None or share < OTHERS_SHARE:
         return None
     return f"other processes used about {100 * share:.0f} % of the machine meanwhile: these figures are not reliable"
+
+
+def contention_in(summary: RunSummary | None) -> tuple[str, ...]:
+    """Returns the same note on a run that has been written, if there is one, in a tuple: among other problems."""
+    if summary is None:
+        return ()
+    note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
+    return () if note is None else (note,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lightning_timing.contention import contention_note
+from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN, VALIDATE
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
@@ -106,8 +106,7 @@ def read_report(path: Path) -> RunReport:
     ranks = {stage: comparison for stage, comparison in compared.items() if comparison is not None}
     summary = summary_of_rows(folder, lead)
     if summary is not None:
-        note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
-        return _from_summary(folder, summary, ranks, (*filter(None, [note]), *problems.lines()), lead)
+        return _from_summary(folder, summary, ranks, (*contention_in(summary), *problems.lines()), lead)
     if lead is None:
         raise BadInputError(f"{folder}: nothing was recorded")
     return _from_rows(folder, lead, ranks, problems.lines())

@@ -14,7 +14,7 @@ import numpy as np
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import run_conditions
-from lightning_timing.contention import contention_note
+from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, is_phase
 from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_of_rows, timing_folder
@@ -108,9 +108,6 @@ def read_times(path: Path) -> RunTimes:
     summaries = summary.stages if summary else {}
     warmup = {stage: warmup_of(stage, lead.segments) for stage in stages}
     warmup.update({stage: figures.warmup_iterations for stage, figures in summaries.items()})
-    note = None
-    if summary is not None:
-        note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
     return RunTimes(
         path=path,
         folder=folder.resolve(),
@@ -120,7 +117,7 @@ def read_times(path: Path) -> RunTimes:
             stage: tuple(name for name, figures in found.measurements.items() if not figures.count)
             for stage, found in summaries.items()
         },
-        problems=(*filter(None, [note]), *problems.lines()),
+        problems=(*contention_in(summary), *problems.lines()),
     )
 
 
