@@ -128,7 +128,7 @@ def _is_of_the_run(record: RankRecord, lead: RankRecord) -> bool:
     return run_id(record.header.segment) == run_id(lead.header.segment)
 
 
-def summary_of_rows(folder: Path, lead: RankRecord | None) -> RunSummary | None:
+def summary_covering(folder: Path, lead: RankRecord | None) -> RunSummary | None:
     """`summary.json` of a record, or None where there is none that covers its rows.
 
     A run that was killed leaves none, and one that lies there is then of an earlier run, or call of the Trainer.

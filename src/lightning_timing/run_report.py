@@ -10,7 +10,7 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN, VALIDATE
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
-from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_of_rows, timing_folder
+from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_covering, timing_folder
 from lightning_timing.recording import RecorderSettings
 from lightning_timing.stage_figures import stage_figures
 from lightning_timing.validation import is_whole_number
@@ -104,7 +104,7 @@ def read_report(path: Path) -> RunReport:
                 by_stage[stage].append(rank_figures(record.header.rank, series))
     compared = {stage: compare_ranks(figures) for stage, figures in by_stage.items()}
     ranks = {stage: comparison for stage, comparison in compared.items() if comparison is not None}
-    summary = summary_of_rows(folder, lead)
+    summary = summary_covering(folder, lead)
     if summary is not None:
         return _from_summary(folder, summary, ranks, (*contention_in(summary), *problems.lines()), lead)
     if lead is None:

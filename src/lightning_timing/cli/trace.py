@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
-from lightning_timing.record_reader import ProblemLog, iter_ranks, run_folder, summary_of_rows, timing_folder
+from lightning_timing.record_reader import ProblemLog, iter_ranks, run_folder, summary_covering, timing_folder
 from lightning_timing.reporting.trace import TraceSource, trace_json
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     summary = None
     for record in iter_ranks(folder, problems):
         if not sources:
-            summary = summary_of_rows(folder, record)
+            summary = summary_covering(folder, record)
         sources.append(TraceSource.of(record))
     if not sources:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there is nothing to draw")
