@@ -9,7 +9,7 @@ from typing import Final
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, STAGES
-from lightning_timing.record import IterationRow, OutsideRow, SegmentEnd, SegmentHeader
+from lightning_timing.record import IterationRow, Line, OutsideRow, SegmentEnd, SegmentHeader
 from lightning_timing.record_lines import CutLine, read_lines
 from lightning_timing.record_series import SeriesBuilder, StageSeries
 
@@ -78,7 +78,7 @@ class _RankReading:
         self._problems: dict[str, None] = {}
         self._number = 0
 
-    def take(self, number: int, line: SegmentHeader | IterationRow | OutsideRow | SegmentEnd | CutLine) -> None:
+    def take(self, number: int, line: Line | CutLine) -> None:
         self._number = number
         if isinstance(line, IterationRow):
             if self._belongs(line.segment):
@@ -86,7 +86,7 @@ class _RankReading:
         elif isinstance(line, SegmentHeader):
             self._take_header(line)
         elif isinstance(line, CutLine):
-            self._problems["a line was cut and is left out"] = None
+            self._note("a line was cut and is left out")
         elif self._belongs(line.segment):
             if isinstance(line, SegmentEnd):
                 self._ends[line.segment] = line
@@ -99,12 +99,10 @@ class _RankReading:
         header = next(reversed(self._segments.values()))
         end = self._ends.get(header.segment)
         if end is None:
-            self._problems[NO_END] = None
+            self._note(NO_END)
         if earlier := len(self._run_ids) - 1:
             runs = "run" if earlier == 1 else "runs"
-            self._problems[f"{earlier:,} earlier {runs} in the same file left out: each needs a folder of its own"] = (
-                None
-            )
+            self._note(f"{earlier:,} earlier {runs} in the same file left out: each needs a folder of its own")
         return RankRecord(
             path=self._path,
             header=header,
@@ -157,8 +155,11 @@ class _RankReading:
         if not self._run_ids:
             raise self._wrong("no header before it")
         if segment not in self._other_segments:
-            self._problems["lines of a segment without a header are left out"] = None
+            self._note("lines of a segment without a header are left out")
         return False
+
+    def _note(self, problem: str) -> None:
+        self._problems[problem] = None  # once, however many lines have it
 
     def _wrong(self, what: str) -> BadInputError:
         return BadInputError(f"{self._path}, line {self._number}: {what}")

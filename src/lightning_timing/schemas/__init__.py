@@ -5,17 +5,17 @@ After a change of `record.py`: `python -m lightning_timing.schemas` writes them 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
-from lightning_timing.record import IterationRow, OutsideRow, RunSummary, SegmentEnd, SegmentHeader
+from lightning_timing.record import Line, RunSummary
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 RANK_SCHEMA_NAME: Final = "rank.schema.json"
 SUMMARY_SCHEMA_NAME: Final = "summary.schema.json"
 
-_LINES: Final = (SegmentHeader, IterationRow, OutsideRow, SegmentEnd)
+_LINES: Final = get_args(Line)
 
 
 def rank_schema() -> dict[str, Any]:
