@@ -140,9 +140,9 @@ class Stopwatch:
             raise
 
     def _detach(self, recorder: Recorder) -> None:
-        """Turns every method into a no-op again, if it is this recorder that takes the measurements."""
+        """Ends the periodic print of a recorder, and turns every method into a no-op if it takes the measurements."""
+        recorder.report_every(1, None)
         if self._recorder is recorder:
-            recorder.report_every(1, None)
             self._last = recorder
             self._switch_to(None)
             # A callback's would keep its Trainer alive, and the module's weights with it.

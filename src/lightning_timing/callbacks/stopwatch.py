@@ -222,9 +222,8 @@ class StopwatchCallback(PhaseCallback):
         return running
 
     def turn_off(self) -> None:
-        """Makes the Stopwatch's methods no-ops."""
+        """Ends the periodic print, and makes the Stopwatch's methods no-ops."""
         if self._running is not None:
-            self._running.recorder.report_every(1, None)
             STOPWATCH._detach(self._running.recorder)
 
     def end(self, trainer: Any, running: _Running, status: Status) -> None:
@@ -234,7 +233,6 @@ class StopwatchCallback(PhaseCallback):
         with ExitStack() as finally_:
             finally_.callback(running.files.end_segment, status)
             finally_.callback(STOPWATCH._detach, recorder)
-            finally_.callback(recorder.report_every, 1, None)
             release = partial(recorder.release, device_may_hang=status != "completed")
             for step in (partial(leave, trainer, recorder), recorder.take_outside, release):
                 with self._part:
