@@ -23,7 +23,7 @@ class StageRecord:
         iterations: Iterations measured.
         iterations_taken: Those already in the figures; the attributes below cover these alone.
         iterations_ns: The time they took, in nanoseconds.
-        samples: Samples in them; None once a batch's size could not be told.
+        samples: The sizes of their batches, added up; None once one could not be told.
         skipped_batches: Batches for which the step returned None.
         host_ahead: How far the host was ahead of the device at the ends of iterations.
         user_measurements: The user's, by name.
@@ -92,8 +92,8 @@ class StageRecord:
         label: IterationLabel,
         iteration_ns: int,
         other_ns: int | None,
-        samples: Sequence[Sample],
-        users: Sequence[UserSamples],
+        of_phases: Sequence[Sample],
+        of_users: Sequence[UserSamples],
     ) -> dict[str, int]:
         """Adds a counted iteration to the figures.
 
@@ -101,8 +101,8 @@ class StageRecord:
             label: Its label.
             iteration_ns: How long it took, in nanoseconds.
             other_ns: What no phase claimed of it, in nanoseconds; None where there are no phases.
-            samples: The samples of the phases.
-            users: The samples of the user's measurements.
+            of_phases: The samples of the phases.
+            of_users: The samples of the user's measurements.
 
         Returns:
             The sum of each measurement's samples in it, in nanoseconds.
@@ -114,14 +114,14 @@ class StageRecord:
         ns_by_name = {} if other_ns is None else {ITERATION: iteration_ns, OTHER: other_ns}
         for phase, ns in ns_by_name.items():
             self.phases[phase].distribution.pending.append(ns)
-        for measurement, own_ns, _, _ in samples:
+        for measurement, own_ns, _, _ in of_phases:
             if own_ns is None:
                 continue
             for counted in measurement.counted_in:
                 name = counted.name
                 ns_by_name[name] = ns_by_name[name] + own_ns if name in ns_by_name else own_ns
                 counted.distribution.pending.append(own_ns)
-        for measurement, taken in users:
+        for measurement, taken in of_users:
             ns_by_name[measurement.name] = sum(taken)
             measurement.distribution.pending.extend(taken)
         return ns_by_name
@@ -131,15 +131,15 @@ class StageRecord:
         labels: Sequence[IterationLabel],
         iterations_ns: Sequence[int],
         others_ns: Sequence[int],
-        samples: Sequence[tuple[Measurement, Sequence[int]]],
+        of_phases: Sequence[tuple[Measurement, Sequence[int]]],
     ) -> dict[str, Sequence[int]]:
-        """Adds several counted iterations to the figures. Each has one sample for each entry of `samples`.
+        """Adds several counted iterations to the figures. Each has one sample for each entry of `of_phases`.
 
         Args:
             labels: The label of each.
             iterations_ns: How long each took, in nanoseconds.
             others_ns: What no phase claimed of each, in nanoseconds.
-            samples: Measurements of phases, each with its times in the iterations. A measurement may recur.
+            of_phases: Measurements of phases, each with its times in the iterations. A measurement may recur.
 
         Returns:
             The sum of each measurement's samples in each iteration, in nanoseconds.
@@ -151,7 +151,7 @@ class StageRecord:
         self.skipped_batches += sum(label.skipped for label in labels)
         ns_by_name: dict[str, Sequence[int]] = {}
         whole_and_other = (self.phases[ITERATION], iterations_ns), (self.phases[OTHER], others_ns)
-        for measurement, ns in (*whole_and_other, *samples):
+        for measurement, ns in (*whole_and_other, *of_phases):
             for counted in measurement.counted_in:
                 known = ns_by_name.get(counted.name)
                 ns_by_name[counted.name] = ns if known is None else list(map(add, known, ns))
