@@ -55,7 +55,8 @@ class NvtxStatus(NamedTuple):
         disable_variable: The value of NVTX_DISABLE, which switches the package off unless empty; None if unset.
         tool: The injection library of the attached tool; None where none is attached.
         sink: Where ranges go; None where nothing would take them.
-        problem: Why ranges are lost or lack something, and what to do; None where all is well or no tool is attached.
+        problem: Why ranges are lost or lack something, and what to do; None where all is well. Without a tool only that
+            `nvtx` cannot be imported is one.
         torch_may_help: Whether torch's own NVTX takes the ranges under a tool, if it has any.
     """
 
