@@ -289,7 +289,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         before: One run or several.
         after: The runs to compare them with.
     """
-    sides = {stage: (_Side(before, stage), _Side(after, stage)) for stage in STAGES}
+    sides = {stage: (_RunsInStage(before, stage), _RunsInStage(after, stage)) for stage in STAGES}
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
     means = tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new))
     folders_before = {run.folder for run in before}
@@ -314,7 +314,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     )
 
 
-class _Side:
+class _RunsInStage:
     """The runs of one side in one stage."""
 
     def __init__(self, runs: Sequence[RunTimes], stage: str) -> None:
@@ -339,7 +339,7 @@ class _Side:
         return [times.ns[_ITERATION] + times.between_ns for times in self.stages if _ITERATION in times.ns]
 
 
-def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[MeasurementChange | Absence]:
+def _compare_stage(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeasurementChange | Absence]:
     if before.stages and after.stages:
         names = dict.fromkeys((*before.measured, *after.measured, *before.unmeasured, *after.unmeasured))
         parents = {**after.parents, **before.parents}
@@ -353,7 +353,7 @@ def _compare_stage(stage: str, before: _Side, after: _Side) -> Iterator[Measurem
         yield Absence(stage, None, "host", _absence_kind(bool(before.stages), bool(after.stages)))
 
 
-def _means(stage: str, before: _Side, after: _Side) -> Iterator[MeanIteration]:
+def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeanIteration]:
     old, new = before.times(_ITERATION), after.times(_ITERATION)
     if old and new:
         mean = _mean(stage, old, new)
@@ -380,7 +380,7 @@ def _differ_in_length(before: _Side, after: _Side) -> bool:
     return max(lengths) > MAX_LENGTH_RATIO * min(lengths)
 
 
-def _wholes(mean: MeanIteration, before: _Side, after: _Side) -> Iterator[MeanIteration]:
+def _wholes(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeanIteration]:
     old, new = before.whole_iterations(), after.whole_iterations()
     whole = _mean(mean.stage, old, new)
     if not any(_is_worth_naming(w, m) for w, m in ((whole.before_s, mean.before_s), (whole.after_s, mean.after_s))):
