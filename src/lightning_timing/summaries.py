@@ -16,7 +16,7 @@ from lightning_timing.stage_record import StageRecord
 def summarize_stage(stage: StageRecord) -> StageSummary:
     """The figures of a stage so far."""
     iterations = stage.iterations_taken
-    summaries = {m.name: summarize(m, iterations, stage.iterations_ns) for m in stage.all_measurements()}
+    summaries = {m.name: _summarize(m, iterations, stage.iterations_ns) for m in stage.all_measurements()}
     ahead = stage.host_ahead.percentiles_ns(50)
     return StageSummary(
         iterations=iterations,
@@ -29,7 +29,7 @@ def summarize_stage(stage: StageRecord) -> StageSummary:
     )
 
 
-def summarize(measurement: Measurement, iterations: int, iterations_ns: int) -> MeasurementSummary:
+def _summarize(measurement: Measurement, iterations: int, iterations_ns: int) -> MeasurementSummary:
     """The figures of a measurement so far.
 
     Args:

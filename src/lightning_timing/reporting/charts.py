@@ -43,7 +43,7 @@ _NAMED_RATIO: Final = 1.05
 """The slowest rank is named where it is beyond the fastest by this much."""
 
 
-def chart_label(name: str) -> str:
+def _label(name: str) -> str:
     """A name as plotly shows it literally, though it takes some markup in labels for its own."""
     return html.escape(printable(name), quote=False)
 
@@ -59,7 +59,7 @@ def course_chart(course: Course) -> str:
     figure = go.Figure()
     for name, mean_s in course.phases.items():
         figure.add_scatter(
-            name=chart_label(name),
+            name=_label(name),
             x=edges,
             y=np.append(mean_s, mean_s[-1]),  # the last step needs an end
             stackgroup="phases",
@@ -95,7 +95,7 @@ def spread_chart(spreads: Sequence[Spread]) -> str:
     """The distribution of each phase's time in an iteration: a row a phase, on one logarithmic axis of time."""
     figure = go.Figure()
     for row, spread in enumerate(reversed(spreads)):
-        name, color = chart_label(spread.name), phase_color(spread.name)
+        name, color = _label(spread.name), phase_color(spread.name)
         heights = row + _RIDGE_HEIGHT * np.sqrt(spread.counts / spread.counts.max())
         figure.add_scatter(
             name=name,
@@ -139,7 +139,7 @@ def rank_chart(phases: Mapping[str, PhaseAcrossRanks]) -> str:
         is_named = phase.slowest_s >= _NAMED_RATIO * phase.fastest_s
         times_s = {"fastest rank": phase.fastest_s, "median rank": phase.median_s, slowest: phase.slowest_s}
         figure.add_scatter(
-            name=chart_label(name),
+            name=_label(name),
             x=list(times_s.values()),
             y=[row] * len(times_s),
             mode="lines+markers+text",
@@ -164,7 +164,7 @@ def rank_chart(phases: Mapping[str, PhaseAcrossRanks]) -> str:
 def _name_rows(figure: go.Figure, names: Sequence[str]) -> None:
     figure.update_yaxes(
         tickvals=list(range(len(names))),
-        ticktext=[f"{chart_label(name)} " for name in names],
+        ticktext=[f"{_label(name)} " for name in names],
         range=[-0.5, len(names)],
         showgrid=False,
     )

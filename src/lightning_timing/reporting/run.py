@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lightning_timing.run_report import RunReport
 
 LONGEST_PATH: Final = 400
-LONGEST_PROBLEM: Final = 1000
+_LONGEST_PROBLEM: Final = 1000
 _JOBS_NAMED: Final = 3
 
 REBUILT: Final = (
@@ -72,7 +72,7 @@ def notes_on(report: RunReport) -> Iterator[str]:
     if report.source == "rows":
         yield REBUILT
     said = f"rank {report.rank}: {NO_END}" if report.status is None else ""
-    yield from (printable(problem, LONGEST_PROBLEM) for problem in report.problems if problem != said)
+    yield from (printable(problem, _LONGEST_PROBLEM) for problem in report.problems if problem != said)
 
 
 def _run_lines(report: RunReport) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
             names.setdefault(job.problem, []).append(printable(job.name))
     for problem, named in names.items():
         noun = "job" if len(named) == 1 else "jobs"
-        yield f"note: {noun} {listed(named[:_JOBS_NAMED], len(named))}: {printable(problem, LONGEST_PROBLEM)}"
+        yield f"note: {noun} {listed(named[:_JOBS_NAMED], len(named))}: {printable(problem, _LONGEST_PROBLEM)}"
 
 
 def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:

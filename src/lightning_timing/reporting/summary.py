@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lightning_timing.record import TimingOverhead
     from lightning_timing.verdict import Verdict
 
-HOST_TIME_NOTE: Final = (
+_HOST_TIME_NOTE: Final = (
     'Host time. "mean" to "max" are per interval; "per iteration" is the total over all iterations, by their number.'
 )
 UNMEASURED: Final = "not measured (no interval after warm-up)"
@@ -73,13 +73,13 @@ def summary_blocks(
     """
     first = tuple(_first_lines(stages, verdict))
     blocks: list[Block] = [Lines(first)] if first else []
-    for name, stage in sorted(shown_stages(stages).items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
-        blocks += [Heading(_stage_title(name, stage, rank)), *stage_tables(stage)]
+    for name, stage in sorted(_shown_stages(stages).items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
+        blocks += [Heading(_stage_title(name, stage, rank)), *_stage_tables(stage)]
         if lines := _unmeasured_lines(name, stage):
             blocks.append(Lines(lines))
     if stages:
         with_device = any(m.device for stage in stages.values() for m in stage.measurements.values())
-        blocks.append(Lines((HOST_TIME_NOTE, _DEVICE_NOTE) if with_device else (HOST_TIME_NOTE,)))
+        blocks.append(Lines((_HOST_TIME_NOTE, _DEVICE_NOTE) if with_device else (_HOST_TIME_NOTE,)))
     else:
         blocks.append(Lines(("nothing measured yet",)))
     if one_time:
@@ -93,7 +93,7 @@ def rank_of(rank: int, world_size: int) -> str:
     return f"rank {rank} of {world_size:,}" if world_size > 1 else ""
 
 
-def shown_stages(stages: Mapping[str, StageSummary]) -> Mapping[str, StageSummary]:
+def _shown_stages(stages: Mapping[str, StageSummary]) -> Mapping[str, StageSummary]:
     """The stages that a reader is shown: all but the sanity check, unless it is all there is."""
     return {name: stage for name, stage in stages.items() if name != SANITY_CHECK} or stages
 
@@ -128,7 +128,7 @@ def where_time_went(stages: Mapping[str, StageSummary]) -> str | None:
     return f"where {seconds(whole_s)} went{warmup}: {went}"
 
 
-def stage_tables(stage: StageSummary) -> list[Table]:
+def _stage_tables(stage: StageSummary) -> list[Table]:
     """Returns the measurements of a stage as trees: a table of its iterations, and one of what lies outside of them.
 
     What lies outside has no share. There are device columns where a device time is known.
