@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Final, Literal
 
+from lightning_timing.caller import caller
 from lightning_timing.errors import MisuseError
-from lightning_timing.names import caller
 
 NOT_MEASURED: Final = "it is not measured"
 """What follows where a name is refused."""

@@ -1,9 +1,7 @@
-"""Which names a measurement or a range may have, how messages show names, and where in the user's code a call was."""
+"""Which names a measurement or a range may have, and how messages show names."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable
 from typing import Final
 
@@ -12,8 +10,6 @@ MAX_NAME_LENGTH: Final = 512
 
 MAX_MEASUREMENTS: Final = 1000
 """Different names in one stage; further ones are refused, since names generated without end would be a leak."""
-
-_PACKAGE_DIR = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def why_refused(name: object) -> str | None:
@@ -40,17 +36,3 @@ def listed(first: Iterable[object], count: int) -> str:
     """The first of `count` things, and how many more there are: `a, b and 3 more`."""
     named = [str(thing) for thing in first]
     return ", ".join(named) + (f" and {count - len(named):,} more" if count > len(named) else "")
-
-
-def caller_place() -> str:
-    """Returns where this package was called, as `file:line`."""
-    file, line = caller()
-    return f"{file}:{line}"
-
-
-def caller() -> tuple[str, int]:
-    """Returns the file and the line of the innermost frame outside this package. Costs microseconds."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE_DIR):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.caller import caller_place
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.errors import MisuseError, RangeMismatchError
-from lightning_timing.names import caller_place
 from lightning_timing.range_attributes import PreparedRanges
 from lightning_timing.range_stack import OpenRange, Stacks, ThreadStack, one_a_line
 
