@@ -53,7 +53,6 @@ class RunFiles:
         self._part = Part("the record", strict=False)
         self._segments: list[SegmentSummary] = []
         self._iterations_before: Mapping[str, int] = {}
-        self._trainer: Any = None
         self._header: SegmentHeader | None = None
         self._writer: RecordWriter | None = None
 
@@ -72,7 +71,6 @@ class RunFiles:
         self._header = None
         with self._part:
             header = self._header = self._header_of(trainer, entry_point, settings)
-            self._trainer = trainer
             path = self.folder / rank_file_name(trainer.global_rank)
             if self._writes_summary and not self._segments and path.is_file():
                 warnings.warn(f"lightning_timing: {_HIDES.format(folder=self.folder)}", stacklevel=2)
@@ -125,10 +123,6 @@ class RunFiles:
         }
         self._append(self._writer, row)
 
-    def current_epoch(self) -> int:
-        """The Trainer's epoch."""
-        return 0 if self._trainer is None else int(self._trainer.current_epoch)
-
     def write_outside(self, outside: MeasuredOutside) -> None:
         """Adds what was measured between iterations to the record."""
         if self._writer is None or self._header is None:
@@ -157,7 +151,7 @@ class RunFiles:
 
     def end_segment(self, status: Status) -> None:
         """Ends the segment, as the call of the Trainer has ended, unless that was done."""
-        writer, self._writer, self._trainer = self._writer, None, None
+        writer, self._writer = self._writer, None
         if writer is not None:
             with self._part:
                 writer.close(status)

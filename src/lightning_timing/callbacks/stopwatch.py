@@ -214,7 +214,7 @@ class StopwatchCallback(PhaseCallback):
                 print=printer,
                 printing=printing,
             )
-            recorder.hand_on_to(_take_iteration(running), run.files.write_outside, run.files.current_epoch)
+            recorder.hand_on_to(_take_iteration(running), run.files.write_outside, partial(_epoch_of, run.trainer))
             recorder.cpu.choose_stage(session.machine.stage)
             if self.print_every_n_iters is not None:
                 recorder.report_every(self.print_every_n_iters, partial(_print_so_far, running, self._part))
@@ -350,6 +350,11 @@ def _take_iteration(running: _Running) -> Callable[[MeasuredIteration], None]:
         metrics.take(iteration)
 
     return write_and_log
+
+
+def _epoch_of(trainer: weakref.ReferenceType[Any]) -> int:
+    found = trainer()
+    return 0 if found is None else int(found.current_epoch)
 
 
 def _free_name(name: str, taken: set[str]) -> str:
