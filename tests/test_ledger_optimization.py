@@ -10,7 +10,7 @@ import torch
 from known_cost import Books, Costs, FakeClock
 from known_cost_model import Setting, fit_known_cost
 from ledger_records import costs_of, counts, lightning, rows, stopwatch, summary
-from tiny_training import callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, optimizer_costing, spends, step_costing, tiny_loader, tiny_module
 
 from lightning_timing.run_report import read_report
 
@@ -251,12 +251,6 @@ def test_a_step_that_returns_none_ends_its_forward_and_has_no_backward(tmp_path:
     clock = FakeClock()
     pl = lightning()
 
-    class CostlyStep(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            result = super().step(closure)
-            clock.advance(23)
-            return result
-
     def step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor | None:
         clock.advance(10)
         return None if batch_idx % 2 else self.layer(batch[0]).sum()
@@ -265,7 +259,7 @@ def test_a_step_that_returns_none_ends_its_forward_and_has_no_backward(tmp_path:
         pl,
         training_step=step,
         backward=lambda self, loss: (clock.advance(40), loss.backward()),
-        configure_optimizers=lambda self: CostlyStep(self.layer.parameters(), lr=0.1),
+        configure_optimizers=optimizer_costing(clock, 23),
     )
     trainer = fit_tiny(pl, tmp_path, module, tiny_loader(6), callbacks=[stopwatch(clock)])
 

@@ -10,7 +10,7 @@ import torch
 from known_cost import FakeClock
 from ledger_records import both_flavours, costs_of, counts, lightning, rows, stopwatch, summary
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from tiny_training import callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, optimizer_costing, spends, step_costing, tiny_loader, tiny_module
 
 from lightning_timing import CUDAProfilerCallback, NVTXCallback, Stopwatch, span
 
@@ -79,12 +79,6 @@ def test_a_closure_of_the_user_s_own_is_no_part_of_the_optimizer_step(tmp_path: 
     clock = FakeClock()
     pl = lightning()
 
-    class CostlyStep(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            result = super().step(closure)
-            clock.advance(23)
-            return result
-
     def step(self: Any, batch: Any, *_: Any) -> None:
         def closure() -> torch.Tensor:
             clock.advance(10)
@@ -94,9 +88,7 @@ def test_a_closure_of_the_user_s_own_is_no_part_of_the_optimizer_step(tmp_path: 
 
         self.optimizers().step(closure=closure)
 
-    module = tiny_module(
-        pl, training_step=step, configure_optimizers=lambda self: CostlyStep(self.layer.parameters(), lr=0.1)
-    )
+    module = tiny_module(pl, training_step=step, configure_optimizers=optimizer_costing(clock, 23))
     module.automatic_optimization = False
     fit_tiny(pl, tmp_path, module, tiny_loader(2), callbacks=[stopwatch(clock)])
 

@@ -69,6 +69,18 @@ def step_costing(clock: FakeClock, ns: int) -> Callable[..., torch.Tensor]:
     return step
 
 
+def optimizer_costing(clock: FakeClock, ns: int) -> Callable[[Any], torch.optim.Optimizer]:
+    """A module's `configure_optimizers`: each step costs `ns` nanoseconds beyond its closure."""
+
+    class CostlyStep(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            result = super().step(closure)
+            clock.advance(ns)
+            return result
+
+    return lambda module: CostlyStep(module.layer.parameters(), lr=0.1)
+
+
 def tiny_loader(batches: int, batch_size: int = 1) -> DataLoader[Any]:
     """A loader that costs nothing on a scripted clock."""
     return DataLoader(TensorDataset(torch.ones(batches * batch_size, 2)), batch_size=batch_size)
