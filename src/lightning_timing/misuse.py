@@ -14,7 +14,7 @@ SAMPLE_DROPPED: Final = "its sample is dropped"
 """What follows where a measurement is started or ended out of order."""
 
 _MAX_WARNINGS: Final = 1000
-_MAX_NAME_SHOWN: Final = 80
+_MAX_KEY_LENGTH: Final = 80
 
 
 class Misuse:
@@ -40,7 +40,7 @@ class Misuse:
         Raises:
             MisuseError: If misuse is to be raised.
         """
-        key = str(name)[:_MAX_NAME_SHOWN]
+        key = str(name)[:_MAX_KEY_LENGTH]
         if not self._raises and (key in self._warned or len(self._warned) >= _MAX_WARNINGS):
             return
         file, line = caller()

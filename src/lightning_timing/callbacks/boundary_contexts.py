@@ -171,8 +171,8 @@ class OfThread(ContextDecorator):
             self._inner.__exit__(kind, error, trace)
 
 
-Boundary = AtOnce | Noted | AtTimes | OfThread
-Context = Quiet | Boundary
+BoundaryContext = AtOnce | Noted | AtTimes | OfThread
+Context = Quiet | BoundaryContext
 
 QUIET: Final = Quiet()
 
@@ -182,7 +182,7 @@ class Both(ContextDecorator):
 
     __slots__ = ("_inner", "_outer")
 
-    def __init__(self, outer: AbstractContextManager[Any], inner: Boundary) -> None:
+    def __init__(self, outer: AbstractContextManager[Any], inner: BoundaryContext) -> None:
         self._outer, self._inner = outer, inner
 
     def _recreate_cm(self) -> Both:
