@@ -16,7 +16,8 @@ from lightning_timing.stage_record import StageRecord
 MAX_WAITING: Final = 64
 """When this many iterations wait, all of them are worked off."""
 MAX_WAIT_NS: Final = 1_000_000_000
-"""Nanoseconds since the last work-off after which an iteration that ends starts the next one."""
+"""Nanoseconds since the last time that iterations were taken together, here or late by edges, after which the next
+one that ends has all taken."""
 
 ClosedIteration = tuple[
     StageRecord,

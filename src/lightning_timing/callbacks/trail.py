@@ -15,14 +15,13 @@ from typing import Final
 from lightning_timing.callbacks.edges import STRIDE, Edges
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
+from lightning_timing.closed_iterations import MAX_WAIT_NS
 from lightning_timing.interrupts import InterruptGuard, undisturbed
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.recording import IterationLabel
 
-MAX_WAIT_NS: Final = 1_000_000_000
-"""The longest that the edges of a batch wait, in nanoseconds, if another batch comes by then."""
 MAX_EDGES: Final = 10_000
 """When this many edges are noted, all of them are handled."""
 
