@@ -363,7 +363,7 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
         yield mean
 
 
-def _heavy_on_one_side(before: _Side, after: _Side) -> list[str]:
+def _heavy_on_one_side(before: _RunsInStage, after: _RunsInStage) -> list[str]:
     """Names the phases that only one side has, and which count there: a shorter run may have ended before they came."""
     return [
         measured.name
@@ -375,7 +375,7 @@ def _heavy_on_one_side(before: _Side, after: _Side) -> list[str]:
     ]
 
 
-def _differ_in_length(before: _Side, after: _Side) -> bool:
+def _differ_in_length(before: _RunsInStage, after: _RunsInStage) -> bool:
     lengths = [times.iterations for times in (*before.stages, *after.stages)]
     return max(lengths) > MAX_LENGTH_RATIO * min(lengths)
 

@@ -1,6 +1,6 @@
 """What Lightning's profiler actions mean: the only place that knows their names.
 
-Read from Lightning 2.4 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`, and `<class>.<hook>` behind
+Read from Lightning 2.5 to 2.6: `trainer/call.py` opens `[Callback]<state_key>.<hook>`, and `<class>.<hook>` behind
 `[LightningModule]`, `[LightningDataModule]` and `[Strategy]`; the loops open `run_training_epoch`, start and stop
 `[<loop>].<prefix>_next` around each fetch and `optimizer_step` around a step in manual optimization; the Trainer opens
 `save_checkpoint`.

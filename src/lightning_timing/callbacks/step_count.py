@@ -1,6 +1,6 @@
 """How many optimizer steps a Trainer has taken, asked at every batch.
 
-Read from Lightning 2.4 to 2.6: `Trainer.global_step` goes through four properties to the one object that counts.
+Read from Lightning 2.5 to 2.6: `Trainer.global_step` goes through four properties to the one object that counts.
 """
 
 from __future__ import annotations
