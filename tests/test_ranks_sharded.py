@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+import torch.distributed.fsdp
 from rank_launching import run_program
 from rank_programs.sharded_ranks import BATCHES, WARMUP
 from records import load_run
@@ -39,6 +40,10 @@ def check_rows(run_dir: Path, ranks: int) -> None:
         assert (phases == series.ns[ITERATION]).all()
 
 
+@pytest.mark.skipif(
+    not (hasattr(torch.distributed.fsdp, "fully_shard") or torch.cuda.is_available()),
+    reason="PyTorch 2.5 splits models on CUDA alone",
+)
 def test_model_parallel_on_a_cpu(tmp_path: Path) -> None:
     """Such ranks meet in `forward`: that is where they wait for the one that is slow in loading."""
     fit_on("cpu", tmp_path)
