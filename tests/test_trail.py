@@ -62,9 +62,30 @@ class Follower:
         return tell
 
 
+class EdgeByEdge:
+    """Stands in for `Routines`: handles whole iterations an edge at a time."""
+
+    def __init__(self, follower: Follower) -> None:
+        self.recorder = follower
+
+    def recognise(self, edges: list[Any], at: int, whole: dict[int, int]) -> tuple[int, Callable[[list[int]], None]]:
+        found = edges[at : whole[at]]
+
+        def handle_all(moment: list[int]) -> None:
+            for handle, moment[0], _ in one_by_one(found):
+                handle()
+
+        return whole[at], handle_all
+
+
+def lead(trail: Trail, follower: Follower) -> None:
+    trail.lead(EdgeByEdge(follower))  # type: ignore[arg-type]  # all that is asked of it
+
+
 def trail_of(follower: Follower | None) -> Trail:
     trail = Trail(Part("following", strict=False), InterruptGuard())
-    trail.lead(follower)
+    if follower is not None:
+        lead(trail, follower)
     return trail
 
 
@@ -344,7 +365,7 @@ def test_what_ended_while_nobody_was_told_late_is_nobody_s() -> None:
     trail = trail_of(follower)
     trail.lead(None)
     trail.edges += follower.telling("too late"), 10, None
-    trail.lead(other)
+    lead(trail, other)
     trail.catch_up()
 
     assert follower.told == other.told == []
@@ -374,7 +395,7 @@ def test_a_follower_that_leaves_at_a_turn_is_not_asked_for_its_patience() -> Non
 def test_one_who_is_not_told_late_any_more_does_not_hasten_another() -> None:
     follower, other = Follower(), Follower()
     trail = trail_of(follower)
-    trail.lead(other)
+    lead(trail, other)
     note_at(trail, other, 10)
     follower.catch_up()
     assert other.told == []
@@ -383,23 +404,9 @@ def test_one_who_is_not_told_late_any_more_does_not_hasten_another() -> None:
     assert other.told == [("at 10", 10)]
 
 
-class Whole:
-    """Handles whole iterations an edge at a time."""
-
-    def recognise(self, edges: list[Any], at: int, whole: dict[int, int]) -> tuple[int, Callable[[list[int]], None]]:
-        found = edges[at : whole[at]]
-
-        def handle_all(moment: list[int]) -> None:
-            for handle, moment[0], _ in one_by_one(found):
-                handle()
-
-        return whole[at], handle_all
-
-
 def test_iterations_are_handled_on_another_thread_where_that_of_the_loop_is_stuck() -> None:
     follower = Follower()
-    trail = Trail(Part("following", strict=False), InterruptGuard())
-    trail.lead(follower, Whole())  # type: ignore[arg-type]  # all that is asked of it
+    trail = trail_of(follower)
     turn(trail, follower, 0)
     follower.can_wait = 10
     turn(trail, follower, 1)
@@ -428,8 +435,7 @@ def test_iterations_are_handled_on_another_thread_where_that_of_the_loop_is_stuc
 
 def test_a_loop_that_gets_on_is_left_to_its_own_thread() -> None:
     follower = Follower(can_wait=10)
-    trail = Trail(Part("following", strict=False), InterruptGuard())
-    trail.lead(follower, Whole())  # type: ignore[arg-type]  # all that is asked of it
+    trail = trail_of(follower)
     for batch in range(5):
         turn(trail, follower, batch)
         note_at(trail, follower, batch)

@@ -1,4 +1,7 @@
-"""Iterations whose phases lie between the same edges, taken into the figures together."""
+"""Iterations whose phases lie between the same edges, taken into the figures together.
+
+`docs/architecture.md` shows with one batch where the edges come from.
+"""
 
 from __future__ import annotations
 

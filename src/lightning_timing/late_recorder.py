@@ -1,4 +1,4 @@
-"""A recorder to which phases can be reported after they happened."""
+"""A recorder to which phases can be reported after they happened: `docs/architecture.md` shows how, with one batch."""
 
 from __future__ import annotations
 

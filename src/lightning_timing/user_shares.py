@@ -1,4 +1,4 @@
-"""Assigns what the user measured to iterations, even where these are reported late."""
+"""Assigns what the user measured to iterations, even where these are reported late (see `docs/architecture.md`)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
     trail = Trail(part, guard)
     followers.add(trial, part.fail)
     if is_late:
-        trail.lead(trial, Routines(machine, followers, trial))
+        trail.lead(Routines(machine, followers, trial))
     tap = ProfilerTap(PassThroughProfiler(), machine, Boundaries(None, machine, nothing, nothing), trail, part)
 
     def turn() -> None:

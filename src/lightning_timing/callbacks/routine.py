@@ -2,6 +2,7 @@
 
 Nearly all iterations of a training have the same edges in the same order. What the machine makes of these does not
 depend on their times, so it is learnt once: which phases there are, and between which edges each of them runs.
+`docs/architecture.md` shows it with one batch.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _MAX_KNOWN: Final = 8
 """Routines that are remembered. A training that accumulates gradients has two or three."""
 
 HandleWhole = Callable[[list[int]], None]
-"""Handles whole iterations, if need be edge by edge. It sets the only element of the list to the time of each edge,
-which the recorder's clock then shows."""
+"""Handles whole iterations. Where that is edge by edge, it sets the only element of the list to the time of each, which
+the recorder's clock then shows."""
 
 
 class Routine(NamedTuple):
@@ -34,7 +35,7 @@ class Routine(NamedTuple):
     Attributes:
         handles: The handlers of the edges, in order.
         stage: The stage to which the measurements belong.
-        label_at: Index of the label among the entries of the edges.
+        label_at: Index of the label among the entries of the edges, counted from the first of them.
         slots: The intervals of the phases, in the order in which they end.
         skipped: Whether the step returned None.
     """
@@ -144,15 +145,18 @@ class Routines:
         machine: Handles the edges.
         followers: Notified of iterations and phases.
         recorder: The only follower.
+
+    Attributes:
+        recorder: The only follower, which is notified late.
     """
 
     def __init__(self, machine: PhaseMachine, followers: Followers, recorder: LateRecorder) -> None:
         self._machine = machine
         self._followers = followers
-        self._recorder = recorder
+        self.recorder = recorder
         self._known: deque[Routine] = deque(maxlen=_MAX_KNOWN)
 
-    def recognise(self, edges: Edges, at: int, whole: Mapping[int, int]) -> tuple[int, HandleWhole]:
+    def recognise(self, edges: Edges, at: int, whole: Mapping[int, int]) -> tuple[int, HandleWhole] | None:
         """Finds out how to handle an iteration, together with those right after it that have the same edges.
 
         Args:
@@ -161,13 +165,14 @@ class Routines:
             whole: For each whole iteration in the list, the index at which it begins and the one at which it has ended.
 
         Returns:
-            The index at which the last one of them ends, and the function that handles them.
+            The index at which the last one of them ends, and the function that handles them; None where the edges are
+            to be handled each for itself.
         """
+        if not self._machine.is_at_turn or not self.recorder.can_be_told_in_one:
+            return None
         end = whole[at]
-        if not self._machine.is_at_turn or not self._recorder.can_be_told_in_one:
-            return end, partial(_handle_one_by_one, edges[at:end])
         handles = edges[at:end:STRIDE]
-        routine = next((known for known in self._known if known.is_of(handles, self._recorder.stage)), None)
+        routine = next((known for known in self._known if known.is_of(handles, self.recorder.stage)), None)
         if routine is None:
             return end, partial(self._learn, edges[at:end])
         iterations: list[Moments] = []
@@ -184,23 +189,18 @@ class Routines:
         if routine.skipped:
             labels = [label._replace(skipped=True) for label in labels]
         try:
-            self._recorder.take_alike(routine.slots, iterations, labels)
+            self.recorder.take_alike(routine.slots, iterations, labels)
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._followers.failed(self._recorder, error)
+            self._followers.failed(self.recorder, error)
 
     def _learn(self, edges: Edges, moment: list[int]) -> None:
-        scribe = _Scribe(self._recorder)
-        with self._followers.stand_in(self._recorder, scribe):
+        scribe = _Scribe(self.recorder)
+        with self._followers.stand_in(self.recorder, scribe):
             for scribe.edge, (handle, moment[0], label) in enumerate(one_by_one(edges)):
                 handle() if label is None else handle(label)
         routine = scribe.routine(edges)
         if routine is not None:
             self._known.appendleft(routine)
-
-
-def _handle_one_by_one(edges: Edges, moment: list[int]) -> None:
-    for handle, moment[0], label in one_by_one(edges):
-        handle() if label is None else handle(label)
 
 
 def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:

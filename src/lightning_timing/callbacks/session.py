@@ -132,7 +132,7 @@ class Session:
         alone = followers[0] if len(followers) == 1 and self._can_be_late and not self.part.strict else None
         late = alone if isinstance(alone, LateRecorder) and alone.may_follow_late else None
         if late is not self.trail.follower:
-            self.trail.lead(late, None if late is None else Routines(self.machine, self.followers, late))
+            self.trail.lead(None if late is None else Routines(self.machine, self.followers, late))
             self._tap.forget_boundaries()
 
     def _turn_off(self) -> None:

@@ -3,6 +3,7 @@
 Code that runs once or twice a batch, in the middle of a training, costs several times what it costs in a loop. So where
 the follower need not be notified at once, the edges of a batch are only noted as they pass. They are handled for many
 batches together: between two batches, in the same order, and with a clock that shows the time of each edge.
+`docs/architecture.md` follows one batch through all of this.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ class Trail:
         self._is_hurried = False
         self._routines: Routines | None = None
         self._begun_at: int | None = None
-        self._whole: dict[int, int] = {}  # where a whole iteration begins in the list, and where it has ended
+        self._whole: dict[int, int] = {}  # where each whole iteration begins in the list, and where it has ended
         self._handled = 0  # entries that are still in the list, but were handled on another thread
         self._handling = RLock()
         self._seen = 0, 0
 
-    def lead(self, follower: LateRecorder | None, routines: Routines | None = None) -> None:
-        """Sets the follower that is notified late from now on, or None.
+    def lead(self, routines: Routines | None) -> None:
+        """Sets who is notified late from now on.
 
         Args:
-            follower: The follower.
-            routines: Handles whole iterations.
+            routines: Handles whole iterations, for the recorder that is notified late; None: nobody is.
         """
         self.catch_up()
         self._routines = routines
+        follower = None if routines is None else routines.recorder
         self.edges.clear()  # what was open when the last follower was removed may have ended since
         self._whole, self._begun_at, self._handled = {}, None, 0
         if self.follower is not None:
@@ -94,7 +95,7 @@ class Trail:
         self._iterations_left -= 1
         late = now - self._caught_up_at >= MAX_WAIT_NS or end >= STRIDE * MAX_EDGES
         if may_wait and self._iterations_left >= 0 and not late:
-            self._begun_at = None if self._routines is None else end
+            self._begun_at = end
             edges += begins, now, None
             return
         with undisturbed():
@@ -143,17 +144,17 @@ class Trail:
     def catch_up(self) -> None:
         """Handles all noted edges, but only on the loop's thread."""
         self._iterations_left = 0
-        follower = self.follower
-        if follower is None or get_ident() != self._thread:
+        routines = self._routines
+        if routines is None or get_ident() != self._thread:
             return
         # An edge that is handled by half leaves an iteration that does not add up.
         with undisturbed(), self._handling:
             if not self._is_catching_up:
                 whole, self._whole, self._begun_at = self._whole, {}, None
-                self._handle(follower, whole)
+                self._handle(routines, whole)
                 del self.edges[: self._handled]
                 self._handled = 0
-                self._is_hurried = not follower.is_in_iteration
+                self._is_hurried = not routines.recorder.is_in_iteration
 
     def catch_up_if_stuck(self) -> bool:
         """Handles the iterations that have ended, if nothing was noted since the last call.
@@ -169,28 +170,28 @@ class Trail:
         if not is_stuck:
             return False
         with self._handling:  # only now it is sure that the thread of the loop is not quicker
-            follower, whole, before = self.follower, dict(self._whole), self._handled
-            if follower is not None and whole:
-                self._handle(follower, whole, to=max(whole.values()))
+            routines, whole, before = self._routines, dict(self._whole), self._handled
+            if routines is not None and whole:
+                self._handle(routines, whole, to=max(whole.values()))
             return self._handled > before
 
-    def _handle(self, follower: LateRecorder, whole: Mapping[int, int], to: int | None = None) -> None:
+    def _handle(self, routines: Routines, whole: Mapping[int, int], to: int | None = None) -> None:
         """Handles the edges that were not handled yet.
 
         Args:
-            follower: The follower that is notified late.
+            routines: Handles whole iterations, for the recorder that is notified late.
             whole: For each whole iteration in the list, the index at which it begins and the one at which it has ended.
             to: Handle only edges before this index; None: also those that are noted meanwhile.
         """
-        edges, moment = self.edges, self._moment
+        edges, moment, recorder = self.edges, self._moment, routines.recorder
         self._is_catching_up = True
         try:
-            follower.read_moments_by(self._read_moment)
+            recorder.read_moments_by(self._read_moment)
             # The list may change meanwhile: what is handled may add to it, and empties it where the follower leaves.
             while self._handled < min(len(edges), len(edges) if to is None else to):
                 at = self._handled
-                if at in whole and self._routines is not None:
-                    self._handled, handle_whole = self._routines.recognise(edges, at, whole)
+                if at in whole and (recognised := routines.recognise(edges, at, whole)) is not None:
+                    self._handled, handle_whole = recognised
                     handle_whole(moment)
                 else:
                     self._handled = at + STRIDE
@@ -200,7 +201,7 @@ class Trail:
             self._handled = len(edges)
             self._part.fail(error)
         finally:
-            follower.read_moments_by(self.clock)
+            recorder.read_moments_by(self.clock)
             self._is_catching_up = False
 
 
