@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_timing.alike_iterations import AlikeIterations, Slot
+from lightning_timing.alike_iterations import AlikeIterations, PhaseEdges
 from lightning_timing.closed_iterations import measure
 from lightning_timing.measurement import Measurement
-from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteration, UserShare
+from lightning_timing.recording import NOTHING, IterationLabel, MeasuredByUser, MeasuredIteration
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.summaries import summarize_stage
 
-# Where the phases of an iteration lie between its eleven edges, each but the paused one with its own stretches.
+# Where the phases of an iteration lie between its eleven edges, each but the paused one with its own time.
 PLACES = (
     ("optimizer_step", 0, 1, None),  # paused
     ("forward", 2, 3, ((2, 3),)),
@@ -31,32 +31,34 @@ sizes = st.one_of(st.none(), st.integers(0, 100))
 spans = st.lists(st.tuples(st.sampled_from(["mine", "yours"]), st.integers(0, 100)), max_size=3)
 
 
-def shares_of(stage: StageRecord, iterations: list[list[int]], spent: list[list[tuple[str, int]]]) -> list[UserShare]:
+def measured_by_user(
+    stage: StageRecord, iterations: list[list[int]], spent: list[list[tuple[str, int]]]
+) -> list[MeasuredByUser]:
     """What the user measured in each, at its beginning, where that was anything in any."""
     measurements = stage.user_measurements
     measurements.update({name: Measurement(name, "iteration") for name in ("mine", "yours")})
-    shares = []
+    by_user = []
     for at, intervals in zip(iterations, spent, strict=True):
         taken = [(name, [ns for other, ns in intervals if other == name]) for name in measurements]
         placed = [(name, at[0], at[0] + ns) for name, ns in intervals]
-        shares.append(UserShare([(measurements[name], ns) for name, ns in taken if ns], placed))
-    return shares if any(spent) else []
+        by_user.append(MeasuredByUser([(measurements[name], ns) for name, ns in taken if ns], placed))
+    return by_user if any(spent) else []
 
 
 def taken_together(
     iterations: list[list[int]], labels: list[IterationLabel], kept: int, spent: list[list[tuple[str, int]]]
 ) -> tuple[StageRecord, object]:
     stage = StageRecord("train", 0)
-    slots = tuple(Slot(stage.phases[phase], begin, end, own) for phase, begin, end, own in PLACES)
-    shares = shares_of(stage, iterations, spent)
-    return stage, list(AlikeIterations(stage, slots, iterations, labels, kept, shares).take())
+    phases = tuple(PhaseEdges(stage.phases[phase], begin, end, own) for phase, begin, end, own in PLACES)
+    by_user = measured_by_user(stage, iterations, spent)
+    return stage, list(AlikeIterations(stage, phases, iterations, labels, kept, by_user).take())
 
 
 def taken_one_by_one(
     iterations: list[list[int]], labels: list[IterationLabel], kept: int, spent: list[list[tuple[str, int]]]
 ) -> tuple[StageRecord, list[MeasuredIteration]]:
     stage = StageRecord("train", 0)
-    shares = shares_of(stage, iterations, spent) or [NOTHING] * len(iterations)
+    by_user = measured_by_user(stage, iterations, spent) or [NOTHING] * len(iterations)
     handed_on = []
     for n, (at, label) in enumerate(zip(iterations, labels, strict=True)):
         samples = [
@@ -65,7 +67,7 @@ def taken_one_by_one(
         ]
         total_ns = at[-1] - at[0]
         other_ns = total_ns - sum(ns for _, ns, _, _ in samples if ns is not None)
-        handed_on.append(measure((stage, label, at[0], total_ns, other_ns, samples, shares[n], n < kept)))
+        handed_on.append(measure((stage, label, at[0], total_ns, other_ns, samples, by_user[n], n < kept)))
     return stage, handed_on
 
 
@@ -86,8 +88,8 @@ def test_together_they_come_to_the_same(
 
 def test_what_no_phase_claimed_is_the_rest() -> None:
     stage = StageRecord("train", 0)
-    slots = (Slot(stage.phases["forward"], 1, 2, ((1, 2),)),)
-    (row,) = AlikeIterations(stage, slots, [[100, 110, 140, 200]], [IterationLabel(batch_idx=7)], 1).take()
+    phases = (PhaseEdges(stage.phases["forward"], 1, 2, ((1, 2),)),)
+    (row,) = AlikeIterations(stage, phases, [[100, 110, 140, 200]], [IterationLabel(batch_idx=7)], 1).take()
 
     assert row == MeasuredIteration(
         "train", IterationLabel(batch_idx=7), 100, {"iteration": 100, "other": 70, "forward": 30}, [("forward", 10, 40)]

@@ -26,7 +26,7 @@ def new_ledger(clock: FakeClock) -> Ledger:
 
 def own_ns(ledger: Ledger) -> list[tuple[str, int]]:
     """The samples so far, without those of what was paused."""
-    return [(measurement.name, ns) for measurement, ns, _, _ in ledger.samples if ns is not None]
+    return [(measurement.name, ns) for measurement, ns, _, _ in ledger.times if ns is not None]
 
 
 def test_a_phase_s_sample_leaves_out_the_phases_inside_it(clock: FakeClock) -> None:
@@ -45,7 +45,7 @@ def test_a_phase_s_sample_leaves_out_the_phases_inside_it(clock: FakeClock) -> N
     ledger.close()
 
     assert own_ns(ledger) == [("inner", 100), ("outer", 1010)]
-    assert [interval for _, _, *interval in ledger.samples] == [[11, 111], [1, 1111]]
+    assert [interval for _, _, *interval in ledger.times] == [[11, 111], [1, 1111]]
     assert (ledger.total_ns, ledger.other_ns) == (11_111, 10_001)
 
 
@@ -109,7 +109,7 @@ def test_what_was_dropped_leaves_nothing_behind(clock: FakeClock) -> None:
     clock.advance(5)
     ledger.close()
 
-    assert (ledger.total_ns, ledger.other_ns, ledger.samples) == (5, 5, [])
+    assert (ledger.total_ns, ledger.other_ns, ledger.times) == (5, 5, [])
 
 
 def test_a_new_beginning_forgets_what_was_left_open(clock: FakeClock) -> None:
@@ -121,9 +121,9 @@ def test_a_new_beginning_forgets_what_was_left_open(clock: FakeClock) -> None:
     ledger.enter("inner")
     clock.advance(3)
     ledger.leave()
-    before = ledger.samples, ledger.keeps_intervals
+    before = ledger.times, ledger.keeps_intervals
     ledger.begin(keep_intervals=False)
-    assert (ledger.depth, ledger.samples, ledger.keeps_intervals) == (0, [], False)
+    assert (ledger.depth, ledger.times, ledger.keeps_intervals) == (0, [], False)
     clock.advance(5)
     ledger.enter("outer")
     clock.advance(7)

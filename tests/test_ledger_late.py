@@ -852,9 +852,9 @@ def test_iterations_that_go_as_others_did_are_not_gone_through_again(
     gone_through, taken = [], []
     learn, take = Routines._learn, LateRecorder.take_alike
 
-    def note_and_take(recorder: LateRecorder, slots: Any, iterations: Any, labels: Any) -> None:
+    def note_and_take(recorder: LateRecorder, phases: Any, iterations: Any, labels: Any) -> None:
         taken.extend(iterations)
-        take(recorder, slots, iterations, labels)
+        take(recorder, phases, iterations, labels)
 
     monkeypatch.setattr(Routines, "_learn", lambda *args: gone_through.append(learn(*args)))
     monkeypatch.setattr(LateRecorder, "take_alike", note_and_take)

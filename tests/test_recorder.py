@@ -12,7 +12,7 @@ from known_cost import FakeClock
 from simulated_device import SimulatedClock, SimulatedDevice
 
 from lightning_timing import MisuseError, Stopwatch
-from lightning_timing.alike_iterations import Slot
+from lightning_timing.alike_iterations import PhaseEdges
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.device_timer import DeviceTimer
@@ -52,7 +52,7 @@ def tell_of_one(recorder: LateRecorder, clock: FakeClock) -> None:
     forward = recorder.stage.phases["forward"]
     begin = clock.now_ns
     clock.advance(NS)
-    recorder.take_alike((Slot(forward, 0, 1, ((0, 1),)),), [(begin, clock.now_ns)], [IterationLabel()])
+    recorder.take_alike((PhaseEdges(forward, 0, 1, ((0, 1),)),), [(begin, clock.now_ns)], [IterationLabel()])
 
 
 either_way = pytest.mark.parametrize("pass_one", [go_through_one, tell_of_one])

@@ -6,14 +6,14 @@ import pytest
 
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.distribution import EXACT_INTERVALS
-from lightning_timing.ledger import Sample
-from lightning_timing.measurement import Measurement, take_samples
+from lightning_timing.ledger import PhaseTime
+from lightning_timing.measurement import Measurement, take_times
 from lightning_timing.recording import IterationLabel
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.summaries import summarize_stage
 
 
-def sample(stage: StageRecord, phase: str, ns: int | None) -> Sample:
+def sample(stage: StageRecord, phase: str, ns: int | None) -> PhaseTime:
     return stage.phases[phase], ns, 0, 0
 
 
@@ -57,7 +57,7 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
     ]
     users(stage, "mine", 2, 2)
     users(stage, "idle")
-    taken = take_samples(stage.users_known_by())
+    taken = take_times(stage.users_known_by())
 
     assert stage.take(IterationLabel(samples=4), 30, 6, samples, taken) == {
         "iteration": 30,
@@ -69,7 +69,7 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
         "callbacks/B": 4,
         "mine": 4,
     }
-    assert take_samples(stage.users_known_by()) == []
+    assert take_times(stage.users_known_by()) == []
     summary = summarize_stage(stage)
     assert {name: (each.count, each.parent) for name, each in summary.measurements.items()} == {
         "iteration": (1, None),
@@ -179,7 +179,7 @@ def test_nothing_piles_up_however_many_measurements_there_are() -> None:
         samples = [sample(stage, f"callbacks/{index}", 1) for index in range(20)]
         for index in range(20):
             users(stage, f"mine {index}", 1)
-        stage.take(IterationLabel(), 40, 20, samples, take_samples(stage.users_known_by()))
+        stage.take(IterationLabel(), 40, 20, samples, take_times(stage.users_known_by()))
         stage.fold()
         stage.take_device_times({"iteration": [1]}, {}, 1)
         users(stage, "outside", 1)

@@ -12,31 +12,31 @@ from typing import NamedTuple
 
 from lightning_timing.ledger import Interval
 from lightning_timing.measurement import Measurement
-from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteration, UserShare
+from lightning_timing.recording import NOTHING, IterationLabel, MeasuredByUser, MeasuredIteration
 from lightning_timing.stage_record import StageRecord
 
 Moments = Sequence[int]
 """The times of one iteration's edges, from its beginning to its end, or the times of one edge in several iterations, in
 nanoseconds on the clock. Sums and differences are taken over all iterations edge by edge, by C code."""
 
-Stretch = tuple[int, int]
-"""The time between two edges, given by their indices in the iteration."""
+EdgePair = tuple[int, int]
+"""The indices of two edges of an iteration, which stand for the time between them."""
 
 
-class Slot(NamedTuple):
-    """An interval of a phase.
+class PhaseEdges(NamedTuple):
+    """Between which edges of its iteration an interval of a phase lies.
 
     Attributes:
         measurement: The measurement of the phase.
         begin: Index of the edge at which it begins.
         end: Index of the edge at which it ends.
-        own: The stretches of its own time, without the phases inside it; None where it was paused.
+        own: The pairs of edges between which its own time lies, without the phases inside it; None where it was paused.
     """
 
     measurement: Measurement
     begin: int
     end: int
-    own: tuple[Stretch, ...] | None
+    own: tuple[EdgePair, ...] | None
 
     def own_ns(self, edges: Sequence[Moments]) -> list[int]:
         """Returns the own time of the interval in each iteration, in nanoseconds.
@@ -56,45 +56,45 @@ class AlikeIterations(NamedTuple):
 
     Attributes:
         stage: The stage.
-        slots: The intervals of the phases in each, in the order in which they end.
+        phases: The intervals of the phases in each, in the order in which they end.
         moments: The times of the edges of each iteration.
         labels: The label of each iteration.
         intervals_kept: How many iterations, from the first on, are handed on with the positions of their intervals.
-        shares: What the user measured in each iteration; empty where there is nothing in any.
+        by_user: What the user measured in each iteration; empty where there is nothing in any.
     """
 
     stage: StageRecord
-    slots: tuple[Slot, ...]
+    phases: tuple[PhaseEdges, ...]
     moments: Sequence[Moments]
     labels: Sequence[IterationLabel]
     intervals_kept: int
-    shares: Sequence[UserShare] = ()
+    by_user: Sequence[MeasuredByUser] = ()
 
     def take(self) -> Iterator[MeasuredIteration]:
         """Adds the iterations to the figures of their stage. Returns them in the form in which they are handed on."""
         edges = list(zip(*self.moments, strict=True))
         totals = list(map(sub, edges[-1], edges[0]))
-        samples = [(slot.measurement, slot.own_ns(edges)) for slot in self.slots if slot.own is not None]
-        claimed = map(sum, zip(*(own_ns for _, own_ns in samples), strict=True)) if samples else repeat(0)
-        ns = self.stage.take_alike(self.labels, totals, list(map(sub, totals, claimed)), samples)
-        for measurement, taken in chain.from_iterable(share.samples for share in self.shares):
+        of_phases = [(phase.measurement, phase.own_ns(edges)) for phase in self.phases if phase.own is not None]
+        claimed = map(sum, zip(*(own_ns for _, own_ns in of_phases), strict=True)) if of_phases else repeat(0)
+        ns = self.stage.take_alike(self.labels, totals, list(map(sub, totals, claimed)), of_phases)
+        for measurement, taken in chain.from_iterable(measured.times for measured in self.by_user):
             measurement.distribution.pending.extend(taken)
         return self._handed_on(edges, ns)
 
     def _handed_on(self, edges: Sequence[Moments], ns: Mapping[str, Sequence[int]]) -> Iterator[MeasuredIteration]:
         stage, begins = self.stage.name, edges[0]
         each = zip(self.labels, begins, zip(*ns.values(), strict=True), self._intervals(edges), strict=False)
-        for (label, begin_ns, sums, intervals), share in zip(each, self.shares or repeat(NOTHING), strict=False):
+        for (label, begin_ns, sums, intervals), by_user in zip(each, self.by_user or repeat(NOTHING), strict=False):
             sums_by_name = dict(zip(ns, sums, strict=True))
-            for measurement, taken in share.samples:
+            for measurement, taken in by_user.times:
                 sums_by_name[measurement.name] = sum(taken)
-            placed = intervals if intervals is None else share.among(intervals, begin_ns)
+            placed = intervals if intervals is None else by_user.among(intervals, begin_ns)
             yield MeasuredIteration(stage, label, begin_ns, sums_by_name, placed)
 
     def _intervals(self, edges: Sequence[Moments]) -> Iterator[list[Interval] | None]:
         """Yields the intervals of each iteration that keeps them, then None without end."""
         begins, kept = edges[0], max(0, self.intervals_kept)
         places = [list(map(sub, moments, begins)) for moments in edges] if kept else edges
-        columns = [zip(repeat(slot.measurement.name), places[slot.begin], places[slot.end]) for slot in self.slots]
+        columns = [zip(repeat(phase.measurement.name), places[phase.begin], places[phase.end]) for phase in self.phases]
         rows = map(list, zip(*columns, strict=True)) if columns else repeat([])
         return chain(islice(rows, kept), repeat(None))

@@ -9,8 +9,8 @@ from threading import RLock
 from typing import Final
 
 from lightning_timing.alike_iterations import AlikeIterations
-from lightning_timing.ledger import Sample
-from lightning_timing.recording import IterationLabel, MeasuredIteration, UserShare
+from lightning_timing.ledger import PhaseTime
+from lightning_timing.recording import IterationLabel, MeasuredByUser, MeasuredIteration
 from lightning_timing.stage_record import StageRecord
 
 MAX_WAITING: Final = 64
@@ -25,12 +25,12 @@ ClosedIteration = tuple[
     int,
     int,
     int | None,
-    Sequence[Sample],
-    UserShare,
+    Sequence[PhaseTime],
+    MeasuredByUser,
     bool,
 ]
 """A closed iteration, as a plain tuple for the hot path: its stage; its label; when it began; how long it took; the
-time that no phase claimed, None where there are no phases; the samples of the phases; what the user measured; and
+time that no phase claimed, None where there are no phases; the times of the phases; what the user measured; and
 whether the positions of intervals are kept. Times are in nanoseconds."""
 
 
@@ -114,12 +114,12 @@ class ClosedIterations:
                         for iteration in handed_on:
                             on_iteration(iteration)
                     continue
-                stage, label, _, total_ns, other_ns, samples, share, _ = closed
+                stage, label, _, total_ns, other_ns, of_phases, by_user, _ = closed
                 stages[stage.name] = stage
                 if on_iteration is not None:
                     on_iteration(measure(closed))
                 else:
-                    stage.take(label, total_ns, other_ns, samples, share.samples)
+                    stage.take(label, total_ns, other_ns, of_phases, by_user.times)
             for stage in stages.values():
                 stage.fold()
         finally:
@@ -128,10 +128,10 @@ class ClosedIterations:
 
 def measure(closed: ClosedIteration) -> MeasuredIteration:
     """Adds an iteration to the figures of its stage. Returns it in the form in which it is handed on."""
-    stage, label, begin_ns, total_ns, other_ns, samples, share, keeps_intervals = closed
+    stage, label, begin_ns, total_ns, other_ns, of_phases, by_user, keeps_intervals = closed
     intervals = None
     if keeps_intervals:
-        of_phases = [(phase.name, begin - begin_ns, end - begin_ns) for phase, _, begin, end in samples]
-        intervals = share.among(of_phases, begin_ns)
-    ns = stage.take(label, total_ns, other_ns, samples, share.samples)
+        placed = [(phase.name, begin - begin_ns, end - begin_ns) for phase, _, begin, end in of_phases]
+        intervals = by_user.among(placed, begin_ns)
+    ns = stage.take(label, total_ns, other_ns, of_phases, by_user.times)
     return MeasuredIteration(stage.name, label, begin_ns, ns, intervals)

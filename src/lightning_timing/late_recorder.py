@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from lightning_timing.alike_iterations import AlikeIterations, Moments, Slot
+from lightning_timing.alike_iterations import AlikeIterations, Moments, PhaseEdges
 from lightning_timing.clocks import Clock
 from lightning_timing.recorder import Recorder
 from lightning_timing.recording import NOTHING, IterationLabel, RecorderSettings
@@ -70,7 +70,7 @@ class LateRecorder(Recorder):
         if not self.can_be_told_in_one:
             return False
         with undisturbed:  # what is set apart by half would be in no iteration, or in two
-            return self.user.shares.set_apart(end_ns, list(self.stage.user_measurements.values()))
+            return self.user.cuts.set_apart(end_ns, list(self.stage.user_measurements.values()))
 
     @property
     def is_in_iteration(self) -> bool:
@@ -91,20 +91,20 @@ class LateRecorder(Recorder):
         return LateRecorder(settings, has_phases=True, keep_intervals=self._keep_intervals, device_timer=timer)
 
     def take_alike(
-        self, slots: tuple[Slot, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]
+        self, phases: tuple[PhaseEdges, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]
     ) -> None:
         """Counts successive iterations that have ended and whose phases are known.
 
         Args:
-            slots: The intervals of their phases, none of which was open before or after.
+            phases: The intervals of their phases, none of which was open before or after.
             iterations: The times of the edges of each iteration.
             labels: The label of each iteration.
         """
         stage = self.stage
         self._outside.take_first_wait()
-        of_iteration = self.user.shares.of_iteration
-        shares = [of_iteration(at[-1]) or NOTHING for at in iterations] if stage.user_measurements else ()
-        alike = AlikeIterations(stage, slots, iterations, labels, self._intervals_to_keep, shares)
+        of_iteration = self.user.cuts.of_iteration
+        by_user = [of_iteration(at[-1]) or NOTHING for at in iterations] if stage.user_measurements else ()
+        alike = AlikeIterations(stage, phases, iterations, labels, self._intervals_to_keep, by_user)
         stage.iterations += len(labels)
         self._closed_at = iterations[-1][-1]
         self._closed.add_alike(alike)

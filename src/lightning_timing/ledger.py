@@ -11,7 +11,7 @@ from lightning_timing.measurement import Measurement
 Interval = tuple[str, int, int]
 """A measurement's name, start and end, in nanoseconds: on the clock, or from its iteration's beginning."""
 
-Sample = tuple[Measurement, int | None, int, int]
+PhaseTime = tuple[Measurement, int | None, int, int]
 """A phase's own time, None where it was paused, and its start and end on the clock, in nanoseconds.
 
 A plain tuple, as there is one for each phase of each iteration.
@@ -36,7 +36,7 @@ class Ledger:
         last_ns: The last boundary.
         total_ns: How long it ran; known when it is closed.
         other_ns: What no phase claimed; known when it is closed.
-        samples: The samples of the phases that were left since it was opened, in that order.
+        times: The times of the phases that were left since it was opened, in that order.
         keeps_intervals: Whether the positions of the intervals are kept.
         thread: The thread that opened it.
     """
@@ -52,8 +52,8 @@ class Ledger:
         "other_ns",
         "phases",
         "read",
-        "samples",
         "thread",
+        "times",
         "total_ns",
     )
 
@@ -67,7 +67,7 @@ class Ledger:
         self.last_ns = 0
         self.total_ns = 0
         self.other_ns = 0
-        self.samples: list[Sample] = []
+        self.times: list[PhaseTime] = []
         self.keeps_intervals = False
         self.thread = get_ident()
         # One entry for each open phase; the times inside begin with those of the whole ledger.
@@ -85,7 +85,7 @@ class Ledger:
         if self._open:
             self.drop()
         self._inside[0] = 0
-        self.samples = []
+        self.times = []
         self.keeps_intervals = keep_intervals
         self.thread = get_ident()
         self.is_open = True
@@ -106,7 +106,7 @@ class Ledger:
         self.last_ns = begin
 
     def leave(self, paused: bool = False) -> None:
-        """Closes the phase on top; its sample is its own time, without the phases inside it.
+        """Closes the phase on top; its time is its own, without the phases inside it.
 
         Args:
             paused: Keep the time for the next interval of the same measurement, which continues this one.
@@ -121,9 +121,9 @@ class Ledger:
         own = took - self._inside.pop()
         self._inside[-1] += took
         if paused or measurement.carried:
-            self.samples.append((measurement, measurement.carry(own, paused), begin, now))
+            self.times.append((measurement, measurement.carry(own, paused), begin, now))
         else:
-            self.samples.append((measurement, own, begin, now))
+            self.times.append((measurement, own, begin, now))
 
     def close(self, at_last: bool = False) -> None:
         """Closes the ledger. Every phase has been left before.

@@ -154,10 +154,10 @@ class Measurement:
         self.openings[thread].spoilt = True
 
 
-UserSamples = tuple[Measurement, list[int]]
-"""A measurement of the user's and its samples in one iteration, in nanoseconds."""
+UserTimes = tuple[Measurement, list[int]]
+"""A measurement of the user's and how long each of its intervals in one iteration took, in nanoseconds."""
 
 
-def take_samples(measurements: Iterable[Measurement]) -> list[UserSamples]:
+def take_times(measurements: Iterable[Measurement]) -> list[UserTimes]:
     """Removes and returns this iteration's samples of the user's measurements that have any."""
     return [(measurement, measurement.take_current()) for measurement in measurements if measurement.current]

@@ -61,7 +61,7 @@ class Outside:
     def leave(self, paused: bool = False) -> None:
         """Closes the phase that is open; as in `Ledger`."""
         self.ledger.leave(paused)
-        measurement, own_ns, _, end_ns = self.ledger.samples.pop()
+        measurement, own_ns, _, end_ns = self.ledger.times.pop()
         if not self.ledger.depth:
             self.ledger.drop()
         if own_ns is None:

@@ -23,10 +23,10 @@ from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
 from lightning_timing.recording import (
     IterationLabel,
+    MeasuredByUser,
     MeasuredIteration,
     MeasuredOutside,
     RecorderSettings,
-    UserShare,
 )
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.user_measurements import UserMeasurements
@@ -195,13 +195,13 @@ class Recorder:
         stage, ledger = self.stage, self._ledger
         if stage.user_measurements:  # first, since what it costs belongs to no iteration
             now = ledger.read()
-            if now != self.user.shares.cut_at_ns:  # else all since the last iteration is in this one
+            if now != self.user.cuts.cut_at_ns:  # else all since the last iteration is in this one
                 self._take_users_outside(stage, until_ns=now)
-                self.user.shares.forget_places()
+                self.user.cuts.forget_places()
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.name):
             self.cpu.begin()
         ledger.begin(self._intervals_to_keep > 0)
-        self.user.shares.begin_iterations(ledger.keeps_intervals)
+        self.user.cuts.begin_iterations(ledger.keeps_intervals)
         self.enter, self.leave = self._inside_edges
         if self._closed_at is not None:
             self.bookkeeping_ns += ledger.begin_ns - self._closed_at
@@ -212,7 +212,7 @@ class Recorder:
         ledger = self._ledger
         ledger.close(at_last)
         if at_last:
-            self.user.shares.rest()
+            self.user.cuts.rest()
         self.enter, self.leave = self._outside_edges
         end_ns = ledger.begin_ns + ledger.total_ns
         self._closed_at = None if at_last else end_ns
@@ -234,15 +234,15 @@ class Recorder:
         if not stage.iterations:
             self._recognise_compilation()
         self._outside.take_first_wait()
-        share = self.user.shares.of_iteration(self._told_ns)
-        users = stage.users_known_by(self._told_ns) if stage.user_measurements and share is None else ()
+        by_user = self.user.cuts.of_iteration(self._told_ns)
+        users = stage.users_known_by(self._told_ns) if stage.user_measurements and by_user is None else ()
         left_open = self.user.spoil_open(users, last_of_warmup=stage.warmup_left == 1) if users else ()
         counts = not stage.leave_out(users, ledger.total_ns)
-        if share is None:
-            share = self.user.shares.take(users)
+        if by_user is None:
+            by_user = self.user.cuts.take(users)
         if counts:
             stage.iterations += 1
-            self._keep(label, share)
+            self._keep(label, by_user)
         else:
             self._closed_at = None  # what is done with warm-up is in no figure, so neither is its cost
             self.cpu.drop()  # where it was known only now to be warm-up
@@ -268,11 +268,11 @@ class Recorder:
         self._closed_at = None
         users: Sequence[Measurement] = ()
         now = self._ledger.read()
-        if self.user.shares.of_iteration(now) is None:
+        if self.user.cuts.of_iteration(now) is None:
             users = self.stage.users_known_by(now)
-            self.user.shares.take(users)
+            self.user.cuts.take(users)
         self._ledger.drop()
-        self.user.shares.rest()
+        self.user.cuts.rest()
         self.enter, self.leave = self._outside_edges
         self.stage.drop_current(users)
 
@@ -298,12 +298,12 @@ class Recorder:
             self._compilations = compilations
             self.stage.warmup_left = max(self.stage.warmup_left, 1)
 
-    def _keep(self, label: IterationLabel, share: UserShare) -> None:
+    def _keep(self, label: IterationLabel, by_user: MeasuredByUser) -> None:
         """Adds the closed iteration to the figures: at once where the device is timed, else together with others."""
         stage, ledger = self.stage, self._ledger
         other_ns = ledger.other_ns if self._has_phases else None
         kept = ledger.keeps_intervals
-        closed = stage, label, ledger.begin_ns, ledger.total_ns, other_ns, ledger.samples, share, kept
+        closed = stage, label, ledger.begin_ns, ledger.total_ns, other_ns, ledger.times, by_user, kept
         if isinstance(ledger, DeviceLedger) and self._deferred is not None:
             self._deferred.end_iteration(stage, measure(closed), ledger)
             stage.fold()

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from lightning_timing.errors import TimingError
 from lightning_timing.ledger import Interval
-from lightning_timing.measurement import UserSamples
+from lightning_timing.measurement import UserTimes
 from lightning_timing.phases import TRAIN
 from lightning_timing.validation import check_whole_number
 
@@ -59,15 +59,15 @@ class IterationLabel(NamedTuple):
     skipped: bool = False
 
 
-class UserShare(NamedTuple):
+class MeasuredByUser(NamedTuple):
     """What the user measured in an iteration.
 
     Attributes:
-        samples: The samples of each measurement that has any.
+        times: How long each of its intervals took, of each measurement that has any.
         placed: The intervals whose positions are known, on the recorder's clock.
     """
 
-    samples: Sequence[UserSamples] = ()
+    times: Sequence[UserTimes] = ()
     placed: Sequence[Interval] = ()
 
     def among(self, intervals: list[Interval], begin_ns: int) -> list[Interval]:
@@ -83,7 +83,7 @@ class UserShare(NamedTuple):
         return sorted(intervals + placed, key=lambda interval: (interval[2], -interval[1]))
 
 
-NOTHING: Final = UserShare()
+NOTHING: Final = MeasuredByUser()
 
 
 class MeasuredIteration(NamedTuple):

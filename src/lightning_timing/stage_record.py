@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import add
 
 from lightning_timing.distribution import EXACT_INTERVALS, Distribution
-from lightning_timing.ledger import Sample
-from lightning_timing.measurement import Measurement, UserSamples
+from lightning_timing.ledger import PhaseTime
+from lightning_timing.measurement import Measurement, UserTimes
 from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, OTHER, place_in_loop, whole_of
 from lightning_timing.recording import IterationLabel
 
@@ -92,8 +92,8 @@ class StageRecord:
         label: IterationLabel,
         iteration_ns: int,
         other_ns: int | None,
-        of_phases: Sequence[Sample],
-        of_users: Sequence[UserSamples],
+        of_phases: Sequence[PhaseTime],
+        of_users: Sequence[UserTimes],
     ) -> dict[str, int]:
         """Adds a counted iteration to the figures.
 
@@ -101,8 +101,8 @@ class StageRecord:
             label: Its label.
             iteration_ns: How long it took, in nanoseconds.
             other_ns: What no phase claimed of it, in nanoseconds; None where there are no phases.
-            of_phases: The samples of the phases.
-            of_users: The samples of the user's measurements.
+            of_phases: The times of the phases.
+            of_users: The times of the user's measurements.
 
         Returns:
             The sum of each measurement's samples in it, in nanoseconds.
@@ -172,7 +172,7 @@ class StageRecord:
                 if left > 0 or len(distribution.pending) > 2 * EXACT_INTERVALS:
                     left -= distribution.fold_if_full()
 
-    def take_users_outside(self, until_ns: int | None = None) -> list[UserSamples]:
+    def take_users_outside(self, until_ns: int | None = None) -> list[UserTimes]:
         """Counts what the user measured while no iteration was open, unless it was in warm-up.
 
         Args:

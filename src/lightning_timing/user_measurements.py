@@ -17,7 +17,7 @@ from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, is_phase
 from lightning_timing.stage_record import StageRecord
-from lightning_timing.user_shares import UserShares
+from lightning_timing.user_cuts import UserCuts
 
 if TYPE_CHECKING:
     from lightning_timing.device_timer import DeviceTimer
@@ -54,7 +54,7 @@ class UserMeasurements:
         is_compiling: Says whether torch.compile is tracing.
         part: Takes failures to measure.
         catch_up: Brings the ledger up to date, where phases are reported to it late.
-        shares: Assigns what was measured to iterations.
+        cuts: Assigns what was measured to iterations.
     """
 
     __slots__ = (
@@ -70,9 +70,9 @@ class UserMeasurements:
         "_stages",
         "_timer",
         "catch_up",
+        "cuts",
         "is_compiling",
         "part",
-        "shares",
     )
 
     def __init__(
@@ -102,12 +102,12 @@ class UserMeasurements:
         self._has_phases = has_phases
         self._names_refused = False
         self._measurements: Measurements = {}
-        self.shares = UserShares(always_in_iteration=not has_phases)
+        self.cuts = UserCuts(always_in_iteration=not has_phases)
 
     def begin_stage(self, stage: StageRecord) -> None:
         """Measures what follows for a stage, whose loop runs on this thread."""
         self._measurements = stage.user_measurements
-        self.shares.begin_stage()
+        self.cuts.begin_stage()
 
     def of_all_stages(self) -> Iterator[Measurements]:
         """Yields the measurements of each stage, those of the current one first."""
@@ -199,9 +199,9 @@ class UserMeasurements:
             placed_sample(ns)
 
         def placed_sample(ns: int) -> None:
-            if self.shares.are_placed:
-                self.shares.place(name, measurement.begin_ns, measurement.begin_ns + ns)
-            elif self.shares.are_placed is not None:
+            if self.cuts.are_placed:
+                self.cuts.place(name, measurement.begin_ns, measurement.begin_ns + ns)
+            elif self.cuts.are_placed is not None:
                 measurement.append = measurement.current.append
             measurement.current.append(ns)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from lightning_timing.alike_iterations import Moments, Slot, Stretch
+from lightning_timing.alike_iterations import EdgePair, Moments, PhaseEdges
 from lightning_timing.callbacks.edges import STRIDE, Edges, one_by_one
 from lightning_timing.callbacks.followers import Followers
 from lightning_timing.callbacks.phase_machine import PhaseMachine
@@ -36,14 +36,14 @@ class Routine(NamedTuple):
         handles: The handlers of the edges, in order.
         stage: The stage to which the measurements belong.
         label_at: Index of the label among the entries of the edges, counted from the first of them.
-        slots: The intervals of the phases, in the order in which they end.
+        phases: The intervals of the phases, in the order in which they end.
         skipped: Whether the step returned None.
     """
 
     handles: list[Callable[..., object]]
     stage: StageRecord
     label_at: int
-    slots: tuple[Slot, ...]
+    phases: tuple[PhaseEdges, ...]
     skipped: bool
 
     def is_of(self, handles: list[Callable[..., object]], stage: StageRecord) -> bool:
@@ -65,9 +65,9 @@ class _Scribe:
         self._recorder = recorder
         self._bounds: list[int] = []
         self._label = IterationLabel()
-        self._slots: list[Slot] = []
-        self._open: list[tuple[Measurement, int, list[Stretch]]] = []
-        self._paused: dict[Measurement, list[Stretch]] = {}
+        self._phases: list[PhaseEdges] = []
+        self._open: list[tuple[Measurement, int, list[EdgePair]]] = []
+        self._paused: dict[Measurement, list[EdgePair]] = {}
         self._last = 0
 
     def routine(self, edges: Edges) -> Routine | None:
@@ -78,7 +78,7 @@ class _Scribe:
         if not is_whole or label_at is None:
             return None
         stage = self._recorder.stage
-        return Routine(handles, stage, STRIDE * label_at + 2, tuple(self._slots), self._label.skipped)
+        return Routine(handles, stage, STRIDE * label_at + 2, tuple(self._phases), self._label.skipped)
 
     def begin_iteration(self) -> None:
         self._bounds.append(self.edge)
@@ -109,7 +109,7 @@ class _Scribe:
         own = self._paused.pop(measurement, []) + own
         if paused:
             self._paused[measurement] = own
-        self._slots.append(Slot(measurement, begin, self.edge, None if paused else tuple(_joined(own))))
+        self._phases.append(PhaseEdges(measurement, begin, self.edge, None if paused else tuple(_joined(own))))
 
     def _pass(self) -> None:
         """Gives the time between the last boundary and this edge to the innermost phase."""
@@ -189,7 +189,7 @@ class Routines:
         if routine.skipped:
             labels = [label._replace(skipped=True) for label in labels]
         try:
-            self.recorder.take_alike(routine.slots, iterations, labels)
+            self.recorder.take_alike(routine.phases, iterations, labels)
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._followers.failed(self.recorder, error)
 
@@ -203,10 +203,10 @@ class Routines:
             self._known.appendleft(routine)
 
 
-def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Merges adjoining stretches."""
-    joined: list[Stretch] = []
-    for since, to in stretches:
+def _joined(pairs: Sequence[EdgePair]) -> list[EdgePair]:
+    """Merges pairs of which one ends at the edge at which the next begins."""
+    joined: list[EdgePair] = []
+    for since, to in pairs:
         if joined and joined[-1][1] == since:
             joined[-1] = (joined[-1][0], to)
         else:

@@ -1,4 +1,4 @@
-"""Assigns what the user measured to iterations, even where these are reported late (see `docs/architecture.md`)."""
+"""Cuts what the user measures into iterations, even where these are reported late (see `docs/architecture.md`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import chain
 from threading import get_ident
 
 from lightning_timing.ledger import Interval
-from lightning_timing.measurement import Measurement, take_samples
-from lightning_timing.recording import NOTHING, UserShare
+from lightning_timing.measurement import Measurement, take_times
+from lightning_timing.recording import NOTHING, MeasuredByUser
 
 
-class UserShares:
-    """Takes each iteration's share of the user's measurements: when it is counted or, if that is late, when it ends.
+class UserCuts:
+    """Takes what the user measured in each iteration: when it is counted or, if that is late, when it ends.
 
     Args:
         always_in_iteration: Whether each iteration follows the one before at once, as in a plain loop.
@@ -21,7 +21,7 @@ class UserShares:
     Attributes:
         are_placed: Whether the positions of intervals are kept: True, False, or None between iterations, where it is
             not known yet.
-        cut_at_ns: The end of the last iteration whose share was set apart and has been taken since.
+        cut_at_ns: The end of the last iteration for which something was set apart that has been taken since.
     """
 
     def __init__(self, *, always_in_iteration: bool) -> None:
@@ -29,7 +29,7 @@ class UserShares:
         self.cut_at_ns: int | None = None
         self._placed: list[Interval] = []
         self._thread = get_ident()
-        self._set_apart: deque[tuple[int, UserShare]] = deque()  # by the ends of iterations, which come in their order
+        self._set_apart: deque[tuple[int, MeasuredByUser]] = deque()  # each by its iteration's end, in their order
 
     def begin_stage(self) -> None:
         """Notes that the loop of another stage begins, on this thread."""
@@ -56,16 +56,16 @@ class UserShares:
         if get_ident() == self._thread:
             self._placed.append((name, begin_ns, end_ns))
 
-    def take(self, measurements: Iterable[Measurement]) -> UserShare:
-        """Removes and returns the samples of these measurements, and all positions, since the last share was taken."""
+    def take(self, measurements: Iterable[Measurement]) -> MeasuredByUser:
+        """Removes and returns what these measurements took, and all positions, since the last call."""
         placed: Sequence[Interval] = ()
         if self._placed:
             placed, self._placed = self._placed, []
-        samples = take_samples(measurements)
-        return UserShare(samples, placed) if samples or placed else NOTHING
+        times = take_times(measurements)
+        return MeasuredByUser(times, placed) if times or placed else NOTHING
 
     def set_apart(self, end_ns: int, measurements: Sequence[Measurement]) -> bool:
-        """Sets apart the share of an iteration that has ended, until the iteration is counted.
+        """Sets apart what was measured in an iteration that has ended, until the iteration is counted.
 
         Args:
             end_ns: When it ended, on the recorder's clock.
@@ -81,35 +81,35 @@ class UserShares:
         self._set_apart.append((end_ns, self.take(measurements)))
         return True
 
-    def of_iteration(self, end_ns: int) -> UserShare | None:
-        """Removes and returns the share that was set apart for the iteration that ended at `end_ns`; None without one.
+    def of_iteration(self, end_ns: int) -> MeasuredByUser | None:
+        """Removes and returns what was set apart for the iteration that ended at `end_ns`; None where nothing was.
 
         It includes what was set apart earlier at ends that proved to be none: a loop inside a hook turns to its next
         batch as well.
         """
         if not self._set_apart:  # as always where iterations are reported as they end
             return None
-        parts: list[UserShare] = []
+        parts: list[MeasuredByUser] = []
         cut_at_ns = None
         while self._set_apart and self._set_apart[0][0] <= end_ns and cut_at_ns != end_ns:
-            cut_at_ns, share = self._set_apart.popleft()
-            parts.append(share)
+            cut_at_ns, part = self._set_apart.popleft()
+            parts.append(part)
         if cut_at_ns == end_ns:
             self.cut_at_ns = end_ns
             return parts[0] if len(parts) == 1 else _joined(parts)
         self._give_back(parts)
         return None
 
-    def _give_back(self, parts: Iterable[UserShare]) -> None:
-        """Returns shares to their measurements, to be taken again."""
-        for share in parts:
-            self._placed[:0] = share.placed
-            for measurement, samples in share.samples:
-                measurement.current[:0] = samples
+    def _give_back(self, parts: Iterable[MeasuredByUser]) -> None:
+        """Returns what was set apart to its measurements, to be taken again."""
+        for part in parts:
+            self._placed[:0] = part.placed
+            for measurement, taken in part.times:
+                measurement.current[:0] = taken
 
 
-def _joined(parts: Sequence[UserShare]) -> UserShare:
-    samples: dict[Measurement, list[int]] = {}
-    for measurement, taken in chain.from_iterable(share.samples for share in parts):
-        samples.setdefault(measurement, []).extend(taken)
-    return UserShare(list(samples.items()), list(chain.from_iterable(share.placed for share in parts)))
+def _joined(parts: Sequence[MeasuredByUser]) -> MeasuredByUser:
+    times: dict[Measurement, list[int]] = {}
+    for measurement, taken in chain.from_iterable(part.times for part in parts):
+        times.setdefault(measurement, []).extend(taken)
+    return MeasuredByUser(list(times.items()), list(chain.from_iterable(part.placed for part in parts)))
