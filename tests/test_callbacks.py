@@ -34,7 +34,7 @@ from lightning_timing import (
     span,
 )
 from lightning_timing.callbacks.run_files import RunFiles
-from lightning_timing.overhead import HotPath
+from lightning_timing.overhead import UnitCosts
 from lightning_timing.run_report import read_report
 
 MS = 1_000_000
@@ -393,8 +393,8 @@ def test_the_summary_and_the_report_say_what_the_timing_cost(
 
     pl, clock = lightning(), FakeClock()
     monkeypatch.setattr(RunFiles, "write_iteration", lambda self, iteration: clock.advance(MS))
-    hot_path = HotPath(phase_ns=1000, user_ns=100, user_again_ns=1, iteration_ns=10)
-    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: hot_path)
+    unit_costs = UnitCosts(phase_ns=1000, user_ns=100, user_again_ns=1, iteration_ns=10)
+    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: unit_costs)
 
     costly = callback(pl, "Costly", on_train_batch_start=spends(clock, 9 * MS))
     callbacks = [StopwatchCallback(num_warmup_iters=0, clock=clock), costly]
@@ -402,7 +402,7 @@ def test_the_summary_and_the_report_say_what_the_timing_cost(
 
     overhead = summary(tmp_path)["timing_overhead"]
     phases = 6 * 11 + 10
-    inside_s = (phases * hot_path.phase_ns + 11 * hot_path.user_ns + 11 * hot_path.iteration_ns) * 1e-9
+    inside_s = (phases * unit_costs.phase_ns + 11 * unit_costs.user_ns + 11 * unit_costs.iteration_ns) * 1e-9
     assert overhead["seconds"] == pytest.approx(11 * 0.001 + inside_s)
     assert overhead["share"] == pytest.approx(overhead["seconds"] / (11 * 0.009 + 11 * 0.001), rel=1e-6)
     assert "timing itself: 11.1 ms, 10.1 % of the time of the iterations" in capsys.readouterr().out

@@ -24,7 +24,7 @@ from lightning_timing.callbacks.trail import Trail
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.late_recorder import LateRecorder
-from lightning_timing.overhead import HotPath
+from lightning_timing.overhead import UnitCosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,7 +160,7 @@ def outcome_of(run: Run, scenario: Callable[[Run], object], capsys: Any, monkeyp
 @pytest.fixture(autouse=True)
 def _costs_that_are_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What timing costs late is not what it costs at once."""
-    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: HotPath(0, 0, 0, 0))
+    monkeypatch.setattr("lightning_timing.callbacks.stopwatch.try_out", lambda *_, **__: UnitCosts(0, 0, 0, 0))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the timing itself costs: by the recorder's own books, and by trying its hot path out."""
+"""What the timing itself costs: by the recorder's own books, and by what its hot path costs when it is tried out."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _EVICTING: Final = bytes(2 << 20)
 """As much as the caches hold that belong to one core, on most machines."""
 
 
-class HotPath(NamedTuple):
-    """What the code costs that runs inside the iterations, in nanoseconds.
+class UnitCosts(NamedTuple):
+    """What the code that runs inside the iterations costs each time, in nanoseconds.
 
     Attributes:
         phase_ns: Both ends of a phase.
@@ -33,7 +33,7 @@ class HotPath(NamedTuple):
     iteration_ns: int
 
 
-def overhead_of(recorder: Recorder, try_out: Callable[[], HotPath]) -> TimingOverhead | None:
+def overhead_of(recorder: Recorder, try_out: Callable[[], UnitCosts]) -> TimingOverhead | None:
     """Adds up the cost of a recorder's work so far.
 
     Closing iterations, their rows and the printed report lie between two readings of the clock, and are known. What
@@ -50,10 +50,10 @@ def overhead_of(recorder: Recorder, try_out: Callable[[], HotPath]) -> TimingOve
     measured_ns = recorder.measured_ns
     if not measured_ns:
         return None
-    hot = try_out()
+    each = try_out()
     phases, users, users_again, iterations = recorder.counts_inside
-    inside_ns = phases * hot.phase_ns + iterations * hot.iteration_ns
-    inside_ns += users * hot.user_ns + users_again * hot.user_again_ns
+    inside_ns = phases * each.phase_ns + iterations * each.iteration_ns
+    inside_ns += users * each.user_ns + users_again * each.user_again_ns
     spent_ns = recorder.bookkeeping_ns + inside_ns
     return TimingOverhead(seconds=spent_ns / NS_IN_S, share=spent_ns / (measured_ns + recorder.bookkeeping_ns))
 

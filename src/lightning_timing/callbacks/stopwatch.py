@@ -11,7 +11,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from lightning_timing.callbacks.hot_path import try_out
+from lightning_timing.callbacks.calibration import try_out
 from lightning_timing.callbacks.last_report import last_report
 from lightning_timing.callbacks.metrics_log import MetricsLog
 from lightning_timing.callbacks.phase_callback import PhaseCallback

@@ -15,7 +15,7 @@ from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.no_op import nothing
-from lightning_timing.overhead import HotPath, cold_ns, hot_ns
+from lightning_timing.overhead import UnitCosts, cold_ns, hot_ns
 from lightning_timing.parts import Part
 from lightning_timing.phases import TRAIN
 from lightning_timing.recording import IterationLabel
@@ -29,7 +29,7 @@ class PassThroughProfiler:
     """Stands in for Lightning's of this name, which does nothing."""
 
 
-def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_ns) -> HotPath:
+def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_ns) -> UnitCosts:
     """Measures the cost of a phase, of a user's measurement, and of what comes once an iteration.
 
     Args:
@@ -75,7 +75,7 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
             trail.note(completed)
         measurement()
         # What an iteration costs at its end is in the recorder's books, unless it is put off.
-        return HotPath(
+        return UnitCosts(
             phase_ns=cold_ns(phase, clock),
             user_ns=cold_ns(measurement, clock),
             user_again_ns=hot_ns(measurement, clock),

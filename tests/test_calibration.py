@@ -8,7 +8,7 @@ import pytest
 from known_cost import FakeClock
 
 from lightning_timing import Stopwatch
-from lightning_timing.callbacks.hot_path import try_out
+from lightning_timing.callbacks.calibration import try_out
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.ledger import Ledger
@@ -16,7 +16,7 @@ from lightning_timing.recording import RecorderSettings
 from lightning_timing.user_measurements import UserMeasurements
 
 if TYPE_CHECKING:
-    from lightning_timing.overhead import HotPath
+    from lightning_timing.overhead import UnitCosts
 
 COST_NS = 7_000
 
@@ -43,10 +43,10 @@ def test_each_cost_is_found_where_it_is(
 
     monkeypatch.setattr(*costly, costs)
 
-    assert hot_path(is_late, clock) == found
+    assert found_costs(is_late, clock) == found
 
 
-def hot_path(is_late: bool, clock: FakeClock) -> HotPath:
+def found_costs(is_late: bool, clock: FakeClock) -> UnitCosts:
     recorder = LateRecorder(RecorderSettings(), has_phases=True)
     return try_out(recorder, is_late=is_late, clock=clock)
 
