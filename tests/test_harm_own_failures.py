@@ -109,9 +109,9 @@ FAILURES = [
     Failure("callbacks.phase_machine:PhaseMachine.fetch_ended", FOLLOWING, frozenset(EVERYTHING)),
     Failure("callbacks.phase_machine:PhaseMachine.transferred", FOLLOWING, frozenset(EVERYTHING)),
     Failure("callbacks.phase_machine:PhaseMachine.logging_began", FOLLOWING, frozenset(EVERYTHING), first=1),
-    Failure("callbacks.actions:Boundaries.of_context", FOLLOWING, frozenset(EVERYTHING)),
-    Failure("callbacks.actions:Boundaries.of_start_and_stop", FOLLOWING, frozenset(EVERYTHING), first=1),
-    Failure("callbacks.actions:Boundaries._clips", FOLLOWING, frozenset(EVERYTHING)),
+    Failure("callbacks.actions:ActionMeanings.of_context", FOLLOWING, frozenset(EVERYTHING)),
+    Failure("callbacks.actions:ActionMeanings.of_start_and_stop", FOLLOWING, frozenset(EVERYTHING), first=1),
+    Failure("callbacks.actions:ActionMeanings._clips", FOLLOWING, frozenset(EVERYTHING)),
 ]
 
 

@@ -99,7 +99,7 @@ class ActionMeaning(NamedTuple):
     from_any_thread: bool = False
 
 
-class Boundaries:
+class ActionMeanings:
     """Finds what an action of a given Trainer means. Each is asked for once.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from lightning_timing.callbacks.actions import Boundaries
+from lightning_timing.callbacks.actions import ActionMeanings
 from lightning_timing.callbacks.followers import Followers
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.profiler_tap import ProfilerTap
@@ -48,7 +48,7 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
     followers.add(trial, part.fail)
     if is_late:
         trail.lead(Routines(machine, followers, trial))
-    tap = ProfilerTap(PassThroughProfiler(), machine, Boundaries(None, machine, nothing, nothing), trail, part)
+    tap = ProfilerTap(PassThroughProfiler(), machine, ActionMeanings(None, machine, nothing, nothing), trail, part)
 
     def turn() -> None:
         tap.start(_FETCH)

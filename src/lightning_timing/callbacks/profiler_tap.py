@@ -12,7 +12,7 @@ from functools import partial
 from threading import get_ident
 from typing import Any, Final
 
-from lightning_timing.callbacks.actions import ActionMeaning, Boundaries
+from lightning_timing.callbacks.actions import ActionMeaning, ActionMeanings
 from lightning_timing.callbacks.boundary_contexts import (
     QUIET,
     AtOnce,
@@ -61,7 +61,7 @@ class ProfilerTap:
     Args:
         profiler: The Trainer's own profiler.
         machine: Handles the boundaries.
-        boundaries: Says which actions are boundaries.
+        meanings: Says which actions are boundaries, and what they mean.
         trail: Keeps the edges that can wait, where a follower is notified late.
         part: Takes the failures of all these.
 
@@ -72,11 +72,11 @@ class ProfilerTap:
 
     __slots__ = (
         "__weakref__",
-        "_boundaries",
         "_contexts",
         "_does_nothing",
         "_ends",
         "_machine",
+        "_meanings",
         "_part",
         "_starts",
         "_stops",
@@ -86,10 +86,12 @@ class ProfilerTap:
         "users_profiler",
     )
 
-    def __init__(self, profiler: Any, machine: PhaseMachine, boundaries: Boundaries, trail: Trail, part: Part) -> None:
+    def __init__(
+        self, profiler: Any, machine: PhaseMachine, meanings: ActionMeanings, trail: Trail, part: Part
+    ) -> None:
         self.users_profiler = profiler
         self._machine = machine
-        self._boundaries = boundaries
+        self._meanings = meanings
         self._trail = trail
         self._part = part
         self._thread = get_ident()  # the loop's
@@ -177,7 +179,7 @@ class ProfilerTap:
         """Returns the functions to call when an action is started and when it is stopped, and remembers them."""
         begin: Handler | None = None
         end: Handler | None = None
-        meaning = self._boundaries.of_start_and_stop(action_name)
+        meaning = self._meanings.of_start_and_stop(action_name)
         if meaning is not None:
             note = self._trail.note
             begin, end = (partial(note, handler) for handler in self._handlers(meaning)[:2])
@@ -190,7 +192,7 @@ class ProfilerTap:
     def _context_of(self, action_name: str) -> Context:
         meaning = None
         with self._part:
-            meaning = self._boundaries.of_context(action_name)
+            meaning = self._meanings.of_context(action_name)
         if meaning is None:
             return QUIET
         context = self._context_that_means(meaning)

@@ -9,7 +9,7 @@ from functools import partial
 from inspect import signature
 from typing import Any, Final
 
-from lightning_timing.callbacks.actions import STEPS, Boundaries, overrides
+from lightning_timing.callbacks.actions import STEPS, ActionMeanings, overrides
 from lightning_timing.callbacks.epoch_metrics import watch_epoch_metrics
 from lightning_timing.callbacks.followers import Followers, PhaseFollower
 from lightning_timing.callbacks.loader_starts import watch_loader_starts
@@ -73,13 +73,13 @@ class Session:
         self.batch_started = self.machine.batch_started
         self.steps: StepCount = AskTheTrainer(trainer)
         epoch_begins = partial(self._epoch_begins, trainer)
-        boundaries = Boundaries(trainer, self.machine, self._exception_raised, epoch_begins)
+        meanings = ActionMeanings(trainer, self.machine, self._exception_raised, epoch_begins)
         self.on_off: list[Callable[[], None]] = []
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=self._turn_off)
         self._guard = InterruptGuard()
         self.trail = Trail(self.part, self._guard)
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
-        self._tap = ProfilerTap(trainer.profiler, self.machine, boundaries, self.trail, self.part)
+        self._tap = ProfilerTap(trainer.profiler, self.machine, meanings, self.trail, self.part)
         self.followers.on_change = self._choose_who_is_told_late
         self._loggers: list[Any] = []
         self._logging = self._watch([], nothing, nothing)
