@@ -50,10 +50,9 @@ def overhead_of(recorder: Recorder, try_out: Callable[[], UnitCosts]) -> TimingO
     measured_ns = recorder.measured_ns
     if not measured_ns:
         return None
-    each = try_out()
-    phases, users, users_again, iterations = recorder.counts_inside
-    inside_ns = phases * each.phase_ns + iterations * each.iteration_ns
-    inside_ns += users * each.user_ns + users_again * each.user_again_ns
+    each, counts = try_out(), recorder.counts_inside
+    inside_ns = counts.phases * each.phase_ns + counts.iterations * each.iteration_ns
+    inside_ns += counts.users * each.user_ns + counts.users_again * each.user_again_ns
     spent_ns = recorder.bookkeeping_ns + inside_ns
     return TimingOverhead(seconds=spent_ns / NS_IN_S, share=spent_ns / (measured_ns + recorder.bookkeeping_ns))
 

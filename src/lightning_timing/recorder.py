@@ -22,6 +22,7 @@ from lightning_timing.outside import Outside
 from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
 from lightning_timing.recording import (
+    CountsInside,
     IterationLabel,
     MeasuredByUser,
     MeasuredIteration,
@@ -130,7 +131,7 @@ class Recorder:
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
         self._told_ns = 0  # when the close of the iteration was reported
-        self._report_every = 1
+        self._report_every = 1  # is read only where the next one is set
         self._on_report_due: Callable[[], None] | None = None
 
     # ---- stages ----
@@ -181,9 +182,13 @@ class Recorder:
         else:
             self._deferred.on_iteration = on_iteration
 
-    def report_every(self, iterations: int, on_due: Callable[[], None] | None) -> None:
-        """Calls `on_due` after every `iterations` counted iterations, before the next; None switches that off."""
+    def report_every(self, iterations: int, on_due: Callable[[], None]) -> None:
+        """Calls `on_due` after every `iterations` counted iterations, before the next."""
         self._report_every, self._on_report_due = iterations, on_due
+
+    def stop_reporting(self) -> None:
+        """Ends what `report_every` began."""
+        self._on_report_due = None
 
     @property
     def _intervals_to_keep(self) -> int:
@@ -399,19 +404,15 @@ class Recorder:
         return sum(stage.iterations_ns for stage in self._stages.values())
 
     @property
-    def counts_inside(self) -> tuple[int, int, int, int]:
-        """How often things were measured inside the iterations.
-
-        Returns:
-            The intervals of phases; of the user's measurements one an iteration, and what is beyond that; and the
-            iterations.
-        """
+    def counts_inside(self) -> CountsInside:
+        """How often things were measured inside the iterations."""
         self.work_off()
         stages = self._stages.values()
         phases = sum(stage.phases_passed for stage in stages)
         users = [(m.inside_count, stage.iterations) for stage in stages for m in stage.user_measurements.values()]
         first = sum(min(count, iterations) for count, iterations in users)
-        return phases, first, sum(count for count, _ in users) - first, sum(stage.iterations for stage in stages)
+        again = sum(count for count, _ in users) - first
+        return CountsInside(phases, first, again, iterations=sum(stage.iterations for stage in stages))
 
     def problems(self) -> list[str]:
         """Returns the reasons why CPU usage or device time is unknown; empty where neither failed."""

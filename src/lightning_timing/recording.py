@@ -122,3 +122,19 @@ class MeasuredOutside(NamedTuple):
     name: str
     end_ns: int
     ns: int
+
+
+class CountsInside(NamedTuple):
+    """How often things were measured inside the iterations of a recorder.
+
+    Attributes:
+        phases: Intervals of phases.
+        users: Intervals of the user's measurements, of each at most as many as there are iterations.
+        users_again: What is beyond that, as where a measurement is started several times an iteration.
+        iterations: Iterations.
+    """
+
+    phases: int
+    users: int
+    users_again: int
+    iterations: int

@@ -141,7 +141,7 @@ class Stopwatch:
 
     def _detach(self, recorder: Recorder) -> None:
         """Ends the periodic print of a recorder, and turns every method into a no-op if it takes the measurements."""
-        recorder.report_every(1, None)
+        recorder.stop_reporting()
         if self._recorder is recorder:
             self._last = recorder
             self._switch_to(None)
