@@ -79,28 +79,28 @@ def open_domain(torch_instead: bool = True) -> NvtxStatus:
     Args:
         torch_instead: Whether to use torch's own NVTX, if it has any, where `nvtx` fails under a tool. Imports torch.
     """
-    tool = attached_tool()
-    disabled = os.environ.get("NVTX_DISABLE")
+    status = NvtxStatus(None, os.environ.get("NVTX_DISABLE"), attached_tool(), sink=None, problem=None)
     try:
         import nvtx  # type: ignore[import-untyped]  # it ships no types
     except ImportError:
         advice = "the package nvtx is not installed: NVTX ranges are off (pip install nvtx)"
-        return _without_nvtx(None, disabled, tool, advice, torch_instead)
-    nvtx_version = version_of("nvtx")
+        return _without_nvtx(status, advice, torch_instead)
+    status = status._replace(nvtx_version=version_of("nvtx"))
+    disabled, tool = status.disable_variable, status.tool
     if disabled:
         problem = f"NVTX_DISABLE={disabled} switches NVTX ranges off in Python, though a tool is attached: unset it"
-        return NvtxStatus(nvtx_version, disabled, tool, None, problem if tool else None)
+        return status._replace(problem=problem if tool else None)
     domain = nvtx.get_domain(DOMAIN) if hasattr(nvtx, "get_domain") else None
     if not hasattr(domain, "push_range"):
-        return NvtxStatus(nvtx_version, disabled, tool, _annotate_sink(nvtx) if tool else None, None)
+        return status._replace(sink=_annotate_sink(nvtx) if tool else None)
     if isinstance(domain, nvtx.Domain):
-        return NvtxStatus(nvtx_version, disabled, tool, _domain_sink(domain), None)
+        return status._replace(sink=_domain_sink(domain))
     if tool is None:
-        return NvtxStatus(nvtx_version, disabled, tool, None, None)
+        return status
     if not os.path.exists(tool):
         problem = f"NVTX_INJECTION64_PATH names no file ({tool}), so no tool is attached: correct or unset it"
-        return NvtxStatus(nvtx_version, disabled, tool, None, problem)
-    return _without_nvtx(nvtx_version, disabled, tool, refusal(nvtx_version, nsys_version_in(tool)), torch_instead)
+        return status._replace(problem=problem)
+    return _without_nvtx(status, refusal(status.nvtx_version, nsys_version_in(tool)), torch_instead)
 
 
 def refusal(nvtx_version: str | None, nsys_version: str | None) -> str:
@@ -124,14 +124,12 @@ def nsys_version_in(text: str) -> str | None:
     return found and found.group()
 
 
-def _without_nvtx(
-    nvtx_version: str | None, disabled: str | None, tool: str | None, problem: str, torch_instead: bool
-) -> NvtxStatus:
+def _without_nvtx(status: NvtxStatus, problem: str, torch_instead: bool) -> NvtxStatus:
     """The status where `nvtx` is of no use: under a tool, torch's own NVTX takes its place if the build has it."""
-    sink = _torch_sink() if tool and torch_instead else None
+    sink = _torch_sink() if status.tool and torch_instead else None
     if sink is not None:
         problem += f". {BY_TORCH}"
-    return NvtxStatus(nvtx_version, disabled, tool, sink, problem, torch_may_help=True)
+    return status._replace(sink=sink, problem=problem, torch_may_help=True)
 
 
 def _domain_sink(domain: Any) -> RangeSink:
