@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_first, takes_part, validated_ranks
 from lightning_timing.callbacks.session import Session, leave
@@ -28,8 +29,10 @@ _NO_CUDA: Final = (
 )
 
 
-class CaptureWindow:
+class CaptureWindow(PhaseFollower):
     """Opens once and closes once, around whole iterations of training.
+
+    It closes when an iteration is counted, since all followers have closed theirs by then. All else it ignores.
 
     Args:
         start_step: Training batches of this fit before it opens.
@@ -80,9 +83,6 @@ class CaptureWindow:
         if self._stage == TRAIN and self._steps >= self._start_step:
             self.open()
 
-    def close_iteration(self, at_last: bool) -> None:
-        """Does nothing: the window closes in `count_iteration`, once all followers have closed the iteration."""
-
     def count_iteration(self, label: IterationLabel) -> None:
         """Counts the batch, and closes the window if it is full."""
         if self._stage == TRAIN:
@@ -91,24 +91,6 @@ class CaptureWindow:
                 self.close()
                 if self.on_full is not None:
                     self.on_full()
-
-    def begin_first_data_wait(self, resumed: bool) -> None:
-        """Does nothing: this wait is no part of an iteration."""
-
-    def end_first_data_wait(self) -> None:
-        """Does nothing: this wait is no part of an iteration."""
-
-    def drop_iteration(self) -> None:
-        """Does nothing: a batch that was not completed does not count."""
-
-    def rest(self) -> None:
-        """Does nothing: only batches are counted."""
-
-    def enter(self, phase: str, since_last: bool) -> None:
-        """Does nothing: the window does not follow phases."""
-
-    def leave(self, paused: bool) -> None:
-        """Does nothing: the window does not follow phases."""
 
 
 class _Running(NamedTuple):

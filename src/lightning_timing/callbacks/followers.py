@@ -11,16 +11,22 @@ from lightning_timing.recording import IterationLabel
 
 
 class PhaseFollower(Protocol):
-    """An object that is notified of iterations and phases. Phases nest; `leave` always means the innermost."""
+    """An object that is notified of iterations and phases. Phases nest; `leave` always means the innermost.
+
+    A class that derives from it ignores the notices that it does not define: those that return here, which to the type
+    checker makes them more than declarations.
+    """
 
     def begin_stage(self, stage: str) -> None:
         """What follows belongs to the given stage. No iteration is open."""
 
     def begin_first_data_wait(self, resumed: bool) -> None:
         """The wait for the first batch of an epoch begins, or (`resumed`) goes on. No iteration is open."""
+        return
 
     def end_first_data_wait(self) -> None:
         """The wait for the first batch ends, for good or until it is resumed."""
+        return
 
     def begin_iteration(self) -> None:
         """An iteration begins."""
@@ -30,21 +36,26 @@ class PhaseFollower(Protocol):
 
         Followers do their work on it in `count_iteration`, so that the work lies in no follower's iteration.
         """
+        return
 
     def count_iteration(self, label: IterationLabel) -> object:
         """The iteration counts. All followers have closed it."""
 
     def drop_iteration(self) -> None:
         """The iteration was not completed. No phase is open."""
+        return
 
     def rest(self) -> None:
         """No iteration follows for now."""
+        return
 
     def enter(self, phase: str, since_last: bool) -> None:
         """A phase opens, as of now or of the last boundary."""
+        return
 
     def leave(self, paused: bool) -> None:
         """The innermost phase ends, for good or to be continued by the next one of its name."""
+        return
 
 
 class Followers:

@@ -6,6 +6,7 @@ import warnings
 from contextlib import ExitStack, nullcontext
 from typing import Any, ClassVar, Final, NamedTuple
 
+from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.nvtx_ranges import NVTX_RANGES
@@ -16,7 +17,7 @@ from lightning_timing.recording import IterationLabel
 _ENABLED_BEFORE: Final = "the NVTXRangeWrapper was enabled before the run, so no phases are pushed: disable() it first"
 
 
-class RangeFollower:
+class RangeFollower(PhaseFollower):
     """Turns phases into ranges: one around the iteration, the phases inside it, with the batch's index as payload.
 
     The index is that of the batch that is being fetched or worked on, counted in the loop from 0.
@@ -54,9 +55,6 @@ class RangeFollower:
     def drop_iteration(self) -> None:
         """Closes the iteration's range."""
         NVTX_RANGES._pop_phase()
-
-    def rest(self) -> None:
-        """Does nothing: no range is open."""
 
     def enter(self, phase: str, since_last: bool) -> None:
         """Opens a phase's range."""
