@@ -49,7 +49,8 @@ class TimingCallback(Callback):
     """A callback that watches a run from `setup` on. It ends with an exception, or when a subclass calls `_finish`.
 
     Subclasses say what they do in `begin` and `end`. What they keep for the length of a run goes into `_running`, which
-    no copy of the callback takes along.
+    no copy of the callback takes along. All derive from `PhaseCallback`; what is here knows no session, since a session
+    has to know our callbacks from others (`actions.py`).
 
     Attributes:
         enable: Whether it does anything at all.

@@ -77,17 +77,22 @@ class PhaseCallback(TimingCallback):
         outermost: bool = False,
         listens: bool = True,
     ) -> Session:
-        """Notifies a follower of the phases of a run, if `listens`, until it leaves or fails."""
-        return join(
-            trainer,
-            entry_point,
-            follower,
-            on_failure=self._part.fail,
-            on_exception=partial(self.on_exception, trainer, trainer.lightning_module),
-            strict=self.strict,
-            outermost=outermost,
-            listens=listens,
-        )
+        """Notifies a follower of the phases of a run until it leaves or fails.
+
+        Args:
+            trainer: The Trainer.
+            entry_point: `fit`, `validate`, `test` or `predict`.
+            follower: The follower.
+            outermost: Whether it is notified first of what opens and last of what ends.
+            listens: Whether it is notified of phases at all, and not only this callback of an exception.
+        """
+        session = join(trainer, entry_point, follower)
+        session.part.strict |= self.strict
+        session.on_exception.append(partial(self.on_exception, trainer, trainer.lightning_module))
+        if listens:
+            session.followers.add(follower, self._part.fail, outermost=outermost)
+            follower.begin_stage(session.machine.stage)
+        return session
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Confirms the batch as the Trainer's own, and labels it."""

@@ -218,38 +218,18 @@ def _fetches_by_itself(module: Any) -> bool:
         return True
 
 
-def join(
-    trainer: Any,
-    entry_point: str,
-    follower: PhaseFollower,
-    *,
-    on_failure: Callable[[Exception], None],
-    on_exception: Callable[[BaseException], None],
-    strict: bool,
-    outermost: bool,
-    listens: bool,
-) -> Session:
-    """Adds a follower to a Trainer's session, which is made if there is none, until it leaves.
+def join(trainer: Any, entry_point: str, follower: PhaseFollower) -> Session:
+    """Makes a follower a member of a Trainer's session, which is made if there is none, until it leaves.
 
     Args:
         trainer: The Trainer, at the beginning of a run.
         entry_point: `fit`, `validate`, `test` or `predict`.
-        follower: The follower, notified of iterations and phases.
-        on_failure: Called with what the follower raised; the follower is then removed.
-        on_exception: Called with the exception that ends the run, if one does, before any other callback is.
-        strict: Whether failures, the follower's included, are raised.
-        outermost: Whether it is notified first of what opens and last of what ends.
-        listens: Whether it is notified of phases at all, and not only of an exception.
+        follower: The follower. It is notified of nothing yet.
     """
     session = _sessions.get(trainer)
     if session is None:
         session = _sessions[trainer] = Session(trainer, entry_point)
-    session.part.strict |= strict
-    session.on_exception.append(on_exception)
     session.members.add(follower)
-    if listens:
-        session.followers.add(follower, on_failure, outermost=outermost)
-        follower.begin_stage(session.machine.stage)
     return session
 
 
