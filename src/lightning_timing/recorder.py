@@ -98,11 +98,7 @@ class Recorder:
         self.catch_up: Callable[[], None] = nothing
         self._stages: dict[str, StageRecord] = {}
         self.stage = self._stages[TRAIN] = self._new_stage(TRAIN)
-        self._ledger = (
-            Ledger(clock, self.stage.phases, before_reading)
-            if device_timer is None
-            else DeviceLedger(clock, self.stage.phases, device_timer, before_reading)
-        )
+        self._ledger = _new_ledger(clock, self.stage, device_timer, before_reading)
         self._closed = ClosedIterations()
         self._outside = Outside(self.stage, clock, before_reading, partial(self._closed.work_off, wait=False))
         self._inside_edges = self._ledger.enter, self._ledger.leave
@@ -118,11 +114,11 @@ class Recorder:
         self.user = UserMeasurements(
             clock,
             before_reading,
-            device_timer,
-            self._ledger,
-            self._outside.ledger,
-            self.cpu,
-            self._misuse,
+            timer=device_timer,
+            ledger=self._ledger,
+            between=self._outside.ledger,
+            cpu=self.cpu,
+            misuse=self._misuse,
             stages=self._stages,
             has_phases=has_phases,
         )
@@ -435,3 +431,14 @@ class Recorder:
                 self._deferred.drain(may_hang=device_may_hang)
         finally:
             self.cpu.stop()
+
+
+def _new_ledger(
+    clock: Clock,
+    stage: StageRecord,
+    device_timer: DeviceTimer[Pending] | None,
+    before_reading: Callable[[], None] | None,
+) -> Ledger:
+    if device_timer is None:
+        return Ledger(clock, stage.phases, before_reading)
+    return DeviceLedger(clock, stage.phases, device_timer, before_reading)

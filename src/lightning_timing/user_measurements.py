@@ -79,12 +79,12 @@ class UserMeasurements:
         self,
         clock: Clock,
         before_reading: Callable[[], None] | None,
+        *,
         timer: DeviceTimer[Any] | None,
         ledger: Ledger,
         between: Ledger,
         cpu: CpuChoice,
         misuse: Misuse,
-        *,
         stages: Mapping[str, StageRecord],
         has_phases: bool,
     ) -> None:

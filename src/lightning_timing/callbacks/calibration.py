@@ -40,15 +40,9 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
     Raises:
         Exception: One of these failed.
     """
-    trial, followers, guard = recorder.trial(), Followers(), InterruptGuard()
-    part = Part("the calibration", strict=True)
-    machine = PhaseMachine(TRAIN, followers)
+    trial, guard = recorder.trial(), InterruptGuard()
+    machine, trail, tap = _watch_for(trial, guard, is_late=is_late)
     transferred, completed = partial(machine.transferred, True), partial(machine.batch_completed, True)
-    trail = Trail(part, guard)
-    followers.add(trial, part.fail)
-    if is_late:
-        trail.lead(Routines(machine, followers, trial))
-    tap = ProfilerTap(PassThroughProfiler(), machine, ActionMeanings(None, machine, nothing, nothing), trail, part)
 
     def turn() -> None:
         tap.start(_FETCH)
@@ -84,3 +78,14 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
     finally:
         trail.lead(None)
         guard.close()
+
+
+def _watch_for(trial: LateRecorder, guard: InterruptGuard, *, is_late: bool) -> tuple[PhaseMachine, Trail, ProfilerTap]:
+    """Makes what a `Session` makes for a recorder that follows alone."""
+    part, followers = Part("the calibration", strict=True), Followers()
+    machine, trail = PhaseMachine(TRAIN, followers), Trail(part, guard)
+    followers.add(trial, part.fail)
+    if is_late:
+        trail.lead(Routines(machine, followers, trial))
+    meanings = ActionMeanings(None, machine, nothing, nothing)
+    return machine, trail, ProfilerTap(PassThroughProfiler(), machine, meanings, trail, part)

@@ -202,9 +202,6 @@ class StopwatchCallback(PhaseCallback):
             settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
             run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._part))
             undo.callback(run.files.end_segment, "failed")
-            cpu_usage_of = recorder.cpu.name or self.cpu_usage_meas_name  # what was chosen in an earlier call stays
-            if cpu_usage_of is not None:
-                recorder.choose_cpu_usage(cpu_usage_of, by_default=True)
             running = _Running(
                 session=session,
                 recorder=recorder,
@@ -214,12 +211,20 @@ class StopwatchCallback(PhaseCallback):
                 print=printer,
                 printing=printing,
             )
-            recorder.hand_on_to(_take_iteration(running), run.files.write_outside, partial(_epoch_of, run.trainer))
-            recorder.cpu.choose_stage(session.machine.stage)
-            if self.print_every_n_iters is not None:
-                recorder.report_every(self.print_every_n_iters, partial(_print_so_far, running, self._part))
+            self._instruct(running, run.trainer)
             undo.pop_all()
         return running
+
+    def _instruct(self, running: _Running, trainer: weakref.ReferenceType[Any]) -> None:
+        """Tells the recorder what gets CPU usage, who gets what it measures, and when to print."""
+        recorder = running.recorder
+        cpu_usage_of = recorder.cpu.name or self.cpu_usage_meas_name  # what was chosen in an earlier call stays
+        if cpu_usage_of is not None:
+            recorder.choose_cpu_usage(cpu_usage_of, by_default=True)
+        recorder.cpu.choose_stage(running.session.machine.stage)
+        recorder.hand_on_to(_take_iteration(running), running.files.write_outside, partial(_epoch_of, trainer))
+        if self.print_every_n_iters is not None:
+            recorder.report_every(self.print_every_n_iters, partial(_print_so_far, running, self._part))
 
     def turn_off(self) -> None:
         """Ends the periodic print, and makes the Stopwatch's methods no-ops."""
