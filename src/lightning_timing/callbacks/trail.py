@@ -67,13 +67,12 @@ class Trail:
             routines: Handles whole iterations, for the recorder that is notified late; None: nobody is.
         """
         self.catch_up()
-        self._routines = routines
         follower = None if routines is None else routines.recorder
         self.edges.clear()  # what was open when the last follower was removed may have ended since
         self._whole, self._begun_at, self._handled = {}, None, 0
         if self.follower is not None:
             self.follower.follow_late(nothing, bool)
-        self.follower = follower
+        self._routines, self.follower = routines, follower
         if follower is not None:
             self.clock = follower.clock
             follower.follow_late(self.catch_up, self.catch_up_if_stuck)
