@@ -11,19 +11,19 @@ from compared_runs import noisy_ms, write_run, write_run_of_epochs
 from records import MS, end, header, outside, phases, row, rows, summary_of, write_lines, write_summary
 
 from lightning_timing.comparison import (
-    ONE_RUN_A_SIDE,
     Absence,
     Comparison,
     MeanIteration,
     MeasurementChange,
     Side,
     Throughput,
-    compare_runs,
 )
 from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
 from lightning_timing.figures import MeasurementSummary
+from lightning_timing.gate import Held, judge
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, TOO_UNEVEN
+from lightning_timing.run_comparison import ONE_RUN_A_SIDE, compare_runs
 from lightning_timing.run_times import Measured, read_times
 
 if TYPE_CHECKING:
@@ -361,29 +361,29 @@ def test_the_whole_interval_must_lie_above_the_threshold(tmp_path: Path) -> None
     forward = changes(comparison)["forward"]
     assert forward.low is not None
     assert forward.change is not None
-    assert comparison.judge(forward.low - 1e-6, ["forward"]).crossed == (forward,)
-    between = comparison.judge((forward.low + forward.change) / 2, ["forward"])
-    assert (between.judged, between.crossed) == ((forward,), ())
+    assert judge(comparison, forward.low - 1e-6, ["forward"]).medians.crossed == (forward,)
+    between = judge(comparison, (forward.low + forward.change) / 2, ["forward"])
+    assert (between.medians.judged, between.medians.crossed) == ((forward,), ())
 
 
 def test_no_interval_crosses_no_threshold(tmp_path: Path) -> None:
     comparison = compare(write_run(tmp_path / "a", [10.0]), write_run(tmp_path / "b", [90.0]))
-    gate = comparison.judge(0.05, ["iteration"])
-    assert (gate.judged, gate.crossed, gate.has_judged) == ((), (), False)
-    assert [change.measurement for change in gate.not_judged] == ["iteration"]
+    gate = judge(comparison, 0.05, ["iteration"])
+    assert (gate.medians.judged, gate.medians.crossed, gate.has_judged) == ((), (), False)
+    assert [change.measurement for change in gate.medians.not_judged] == ["iteration"]
 
 
 def test_the_whole_iteration_is_held_against_the_threshold_where_it_has_an_interval(tmp_path: Path) -> None:
     before, after = (runs_of_epochs(tmp_path / f"{ms}", [10, 10.1, 9.9], ms) for ms in (20, 60))
     several = compare_runs(before, after)
-    gate = several.judge(0.05, ["iteration"])
-    assert (gate.wholes_judged, gate.wholes_crossed, gate.wholes_not_judged) == (several.wholes, several.wholes, ())
-    assert (gate.crossed, gate.means_crossed, gate.is_crossed) == ((), (), True)
-    assert several.judge(0.05, ["forward"]).wholes_judged == ()
+    gate = judge(several, 0.05, ["iteration"])
+    assert gate.wholes == Held(judged=several.wholes, not_judged=(), crossed=several.wholes)
+    assert (gate.medians.crossed, gate.means.crossed, gate.is_crossed) == ((), (), True)
+    assert judge(several, 0.05, ["forward"]).wholes.judged == ()
     single = compare_runs(before[:1], after[:1])
-    gate = single.judge(0.05, ["iteration"])
-    assert (gate.wholes_judged, gate.wholes_not_judged, gate.is_crossed) == ((), single.wholes, False)
-    assert single.judge(0.5, ["iteration"]).wholes_not_judged == ()
+    gate = judge(single, 0.05, ["iteration"])
+    assert (gate.wholes.judged, gate.wholes.not_judged, gate.is_crossed) == ((), single.wholes, False)
+    assert judge(single, 0.5, ["iteration"]).wholes.not_judged == ()
 
 
 def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightning_timing import StopwatchCallback
 from lightning_timing.callbacks.environment import loaders
 from lightning_timing.cli.main import main
-from lightning_timing.comparison import compare_runs
 from lightning_timing.conditions import Difference
+from lightning_timing.run_comparison import compare_runs
 from lightning_timing.run_times import read_times
 
 if TYPE_CHECKING:

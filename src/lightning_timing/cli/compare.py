@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.cli.one_run import one_run
-from lightning_timing.comparison import Comparison, compare_runs
 from lightning_timing.errors import BadInputError
+from lightning_timing.gate import judge
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
 from lightning_timing.record_reader import timing_folder
@@ -28,10 +28,13 @@ from lightning_timing.reporting.comparison_table import comparison_blocks
 from lightning_timing.reporting.json_reports import comparison_json
 from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
+from lightning_timing.run_comparison import compare_runs
 from lightning_timing.run_times import RunTimes, read_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from lightning_timing.comparison import Comparison
 
 _NAMES_SHOWN: Final = 12
 
@@ -76,9 +79,9 @@ def run(args: argparse.Namespace) -> int:
     comparison = comparison.of_measurements(names)
     gate = None
     if args.fail_above is not None:
-        gate = comparison.judge(args.fail_above, names or [ITERATION])
+        gate = judge(comparison, args.fail_above, names or [ITERATION])
         if not gate.has_judged:
-            reasons = dict.fromkeys(change.reason or change.verdict for change in gate.not_judged)
+            reasons = dict.fromkeys(change.reason or change.verdict for change in gate.medians.not_judged)
             why = "; ".join(reasons) or "not measured both before and after"
             raise BadInputError(f"--fail-above has nothing to judge: {why}")
     if args.json:

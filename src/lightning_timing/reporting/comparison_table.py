@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.conditions import OVERRIDES
@@ -12,19 +13,20 @@ from lightning_timing.reporting.tree import tree
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lightning_timing.comparison import (
         Absence,
         AbsenceKind,
+        Change,
         Comparison,
-        Gate,
         MeanIteration,
         MeasurementChange,
         Side,
         Throughput,
     )
     from lightning_timing.conditions import Difference
+    from lightning_timing.gate import ChangeT, Gate, Held
 
 _LONGEST_TEXT: Final = 400
 _LARGEST_SHOWN: Final = 10.0
@@ -178,7 +180,7 @@ def _times(side: Side) -> str:
     return f"{side.count:,}" if side.runs == 1 else f"{side.count:,} in {plural(side.runs, 'run')}"
 
 
-def _interval(change: MeasurementChange | MeanIteration) -> str:
+def _interval(change: Change) -> str:
     if change.low is None or change.high is None or change.reason is not None:
         return UNKNOWN
     if change.low > _LARGEST_SHOWN:
@@ -199,25 +201,33 @@ def _signed_percent(share: float | None) -> str:
 
 def _gate_line(gate: Gate) -> str:
     limit = f"{100 * gate.threshold:g} %"
+    kinds = (
+        _held_in_words(gate.medians, lambda c: f"{c.stage} {_label(c)}", lambda c: c.verdict),
+        _held_in_words(
+            gate.means, lambda m: f"{m.stage} mean iteration", lambda m: f"{_signed_percent(m.change)}, {m.verdict}"
+        ),
+        _held_in_words(
+            gate.wholes,
+            lambda w: f"{w.stage} with what lies between iterations",
+            lambda w: f"{_signed_percent(w.change)}, {w.reason}",
+        ),
+    )
+    crossed, judged, not_judged = (", ".join(chain.from_iterable(names)) for names in zip(*kinds, strict=True))
     if gate.is_crossed:
-        crossed = [f"{c.stage} {_label(c)} ({_interval(c)})" for c in gate.crossed]
-        crossed += [f"{mean.stage} mean iteration ({_interval(mean)})" for mean in gate.means_crossed]
-        crossed += [f"{_whole_label(whole)} ({_interval(whole)})" for whole in gate.wholes_crossed]
-        return f"above {limit}: {', '.join(crossed)}"
-    judged = [f"{c.stage} {_label(c)}" for c in gate.judged]
-    judged += [f"{mean.stage} mean iteration" for mean in gate.means_judged]
-    judged += map(_whole_label, gate.wholes_judged)
-    not_judged = [f"{c.stage} {_label(c)} ({c.verdict})" for c in gate.not_judged]
-    not_judged += [
-        f"{m.stage} mean iteration ({_signed_percent(m.change)}, {m.verdict})" for m in gate.means_not_judged
-    ]
-    not_judged += [f"{_whole_label(w)} ({_signed_percent(w.change)}, {w.reason})" for w in gate.wholes_not_judged]
-    but = f"; not judged: {', '.join(not_judged)}" if not_judged else ""
-    return f"no whole interval above {limit} in {', '.join(judged)}{but}"
+        return f"above {limit}: {crossed}"
+    but = f"; not judged: {not_judged}" if not_judged else ""
+    return f"no whole interval above {limit} in {judged}{but}"
 
 
-def _whole_label(whole: MeanIteration) -> str:
-    return f"{whole.stage} with what lies between iterations"
+def _held_in_words(
+    held: Held[ChangeT], name: Callable[[ChangeT], str], why_not: Callable[[ChangeT], str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Names the changes of one kind: those that crossed the threshold, those judged, and those not judged."""
+    return (
+        [f"{name(change)} ({_interval(change)})" for change in held.crossed],
+        [name(change) for change in held.judged],
+        [f"{name(change)} ({why_not(change)})" for change in held.not_judged],
+    )
 
 
 def _paths(paths: tuple[str, ...]) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from lightning_timing.comparison import Comparison, Gate
+    from lightning_timing.comparison import Comparison
+    from lightning_timing.gate import Gate
     from lightning_timing.multirun import Job, Multirun
     from lightning_timing.run_report import RunReport
 
@@ -44,9 +45,24 @@ def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
             "absences": comparison.absences,
             "samples_per_second": comparison.throughputs,
             "notes": comparison.notes,
-            "fail_above": gate,
+            "fail_above": None if gate is None else _gate(gate),
         }
     )
+
+
+def _gate(gate: Gate) -> dict[str, Any]:
+    return {
+        "threshold": gate.threshold,
+        "judged": gate.medians.judged,
+        "not_judged": gate.medians.not_judged,
+        "means_judged": gate.means.judged,
+        "means_not_judged": gate.means.not_judged,
+        "wholes_judged": gate.wholes.judged,
+        "wholes_not_judged": gate.wholes.not_judged,
+        "crossed": gate.medians.crossed,
+        "means_crossed": gate.means.crossed,
+        "wholes_crossed": gate.wholes.crossed,
+    }
 
 
 def _run(report: RunReport) -> dict[str, Any]:
