@@ -9,6 +9,7 @@ import pytest
 from figures import device, measurement, not_measured, stage
 
 from lightning_timing import verdict
+from lightning_timing.advice import FOR_HEAVY
 from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
 from lightning_timing.phases import (
     BACKWARD,
@@ -272,7 +273,7 @@ def test_checkpoints_between_the_iterations() -> None:
     assert found is not None
     assert found.name == "checkpoint-heavy"
     assert found.evidence == "checkpoint between the iterations takes 40 % of the measured time"
-    assert found.advice == HEAVY_SHARES[CHECKPOINT].advice
+    assert found.advice == FOR_HEAVY[CHECKPOINT]
 
 
 def test_callbacks_between_the_iterations_are_named() -> None:
@@ -322,7 +323,7 @@ def test_workers_that_are_kept_alive_start_once() -> None:
 
 def test_without_workers_the_first_remedy_is_to_have_some() -> None:
     """PyTorch refuses prefetch_factor and persistent_workers where num_workers is 0."""
-    assert HEAVY_SHARES[DATA_WAIT].advice.startswith("set the DataLoader's num_workers above 0")
+    assert FOR_HEAVY[DATA_WAIT].startswith("set the DataLoader's num_workers above 0")
 
 
 def test_why_there_is_no_verdict() -> None:

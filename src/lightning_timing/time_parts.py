@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from lightning_timing.phases import BETWEEN_ITERATIONS, FIRST_DATA_WAIT, ITERATION, PHASES, STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lightning_timing.figures import StageSummary
 
@@ -47,6 +47,11 @@ def time_parts(stages: Mapping[str, StageSummary]) -> list[TimePart]:
         stages: The figures of each stage.
     """
     return [part for stage in STAGES if stage in stages for part in _parts_of(stage, stages[stage])]
+
+
+def time_of(parts: Iterable[TimePart]) -> float:
+    """Returns how long parts took together, in seconds."""
+    return sum(part.total_s for part in parts)
 
 
 def _parts_of(name: str, stage: StageSummary) -> Iterator[TimePart]:

@@ -25,6 +25,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.advice import (
+    CORES_ARE_BUSY,
+    FOR_HEAVY,
+    LOOK_AT_DEVICE,
+    VALIDATE_LESS,
+    begin_with,
+    look_into,
+    see_what_calls_for,
+    see_what_it_waits_for,
+    see_what_varies,
+)
 from lightning_timing.phases import (
     BACKWARD,
     BATCH_TRANSFER,
@@ -48,11 +59,10 @@ from lightning_timing.phases import (
     ZERO_GRAD,
     whole_of,
 )
-from lightning_timing.preset_variable import VARIABLE
-from lightning_timing.time_parts import WARMUP, time_parts
+from lightning_timing.time_parts import WARMUP, time_of, time_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
     from lightning_timing.time_parts import TimePart
@@ -104,70 +114,23 @@ class Verdict:
 class _Heavy:
     threshold: float
     name: str
-    advice: str
 
 
 HEAVY_SHARES: Final[Mapping[str, _Heavy]] = {
-    DATA_WAIT: _Heavy(
-        0.2,
-        INPUT_BOUND,
-        "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or move work out of the "
-        "dataset's __getitem__",
-    ),
-    BATCH_TRANSFER: _Heavy(
-        0.15,
-        TRANSFER_BOUND,
-        "set the DataLoader's pin_memory, send smaller types (uint8 images, converted on the device), "
-        "and look for work in transfer_batch_to_device and its hooks",
-    ),
-    LOGGING: _Heavy(
-        0.1,
-        LOGGING_HEAVY,
-        "raise the Trainer's log_every_n_steps, log fewer or smaller things, and see to metrics that take long to "
-        "compute at an epoch's end and loggers that upload checkpoints",
-    ),
-    CHECKPOINT: _Heavy(0.1, CHECKPOINT_HEAVY, "save less often, without optimizer states, or asynchronously"),
-    CALLBACKS: _Heavy(
-        0.15,
-        CALLBACK_HEAVY,
-        "run it less often, or make it cheaper; one that monitors a metric, such as ModelCheckpoint, may be the first "
-        "to have the epoch's metrics computed; where it is your module or data module that makes its loaders anew, "
-        "see the Trainer's reload_dataloaders_every_n_epochs",
-    ),
-    OTHER: _Heavy(
-        0.25,
-        OVERHEAD_BOUND,
-        "raise the batch size, since Lightning's own loop costs each batch the same; "
-        "and look for work of yours outside of its hooks, as in your module's optimizer_step, before it calls "
-        "Lightning's, or in a loop or strategy of your own",
-    ),
+    DATA_WAIT: _Heavy(0.2, INPUT_BOUND),
+    BATCH_TRANSFER: _Heavy(0.15, TRANSFER_BOUND),
+    LOGGING: _Heavy(0.1, LOGGING_HEAVY),
+    CHECKPOINT: _Heavy(0.1, CHECKPOINT_HEAVY),
+    CALLBACKS: _Heavy(0.15, CALLBACK_HEAVY),
+    OTHER: _Heavy(0.25, OVERHEAD_BOUND),
 }
-"""By phase: the share from which on it stands out, the name of that verdict, and what to try."""
+"""By phase: the share from which on it stands out, and the name of that verdict."""
 
 HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
-    FIRST_DATA_WAIT: _Heavy(
-        0.2,
-        EPOCH_START_HEAVY,
-        "keep the DataLoader's workers alive with persistent_workers=True (for num_workers above 0), have longer and "
-        "so fewer epochs, or make cheaper what the dataset does at its start",
-    ),
+    FIRST_DATA_WAIT: _Heavy(0.2, EPOCH_START_HEAVY),
     **{phase: HEAVY_SHARES[phase] for phase in (LOGGING, CHECKPOINT, CALLBACKS)},
 }
 """The same for what lies between iterations, as a share of all measured time."""
-
-SEE_PAGE: Final = "(report RUN --html FILE)"
-"""Where the slowest iterations are listed; part of an advice."""
-_UNDER_NSYS: Final = f"under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling)"
-
-_VALIDATE_LESS: Final = (
-    "validate less often (the Trainer's check_val_every_n_epoch, val_check_interval), on fewer batches "
-    "(limit_val_batches) or in larger ones, which need no room for gradients; and see what limits it "
-    "(report RUN --stage validate)"
-)
-_CPU_SATURATED_ADVICE: Final = (
-    "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "
-    "prepare it in advance, or allow the run more cores"
-)
 
 
 def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None) -> Verdict | None:
@@ -184,7 +147,12 @@ def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None)
         if name in stages and name != SANITY_CHECK:
             verdict = judge_stage(stages[name], cpu_usage)
             if verdict is not None:
-                return _by_validation(stages) or _by_time_outside(stages) or _with_share(verdict, name, stages)
+                parts = time_parts(stages)
+                return (
+                    _by_validation(parts, stages)
+                    or _by_time_outside(parts, stages)
+                    or _with_share(verdict, name, parts)
+                )
     return None
 
 
@@ -211,22 +179,20 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     )
 
 
-def _with_share(verdict: Verdict, stage: str, stages: Mapping[str, StageSummary]) -> Verdict:
+def _with_share(verdict: Verdict, stage: str, parts: Sequence[TimePart]) -> Verdict:
     """Adds to a stage's verdict whose it is, where the stage's iterations are not most of the measured time."""
-    parts = time_parts(stages)
-    share = _iterations_s(parts, stage) / sum(part.total_s for part in parts)
+    share = _iterations_s(parts, stage) / time_of(parts)
     if share >= MAIN_SHARE:
         return verdict
     of_stage = f"that is of {stage}, whose iterations take {_percent(share)} of the measured time"
     return replace(verdict, evidence=f"{verdict.evidence}; {of_stage}")
 
 
-def _by_validation(stages: Mapping[str, StageSummary]) -> Verdict | None:
+def _by_validation(parts: Sequence[TimePart], stages: Mapping[str, StageSummary]) -> Verdict | None:
     """Judges by how much of a run that trains validation takes."""
-    parts = time_parts(stages)
-    whole_s = sum(part.total_s for part in parts)
+    whole_s = time_of(parts)
     train_s, iterations_s = (_iterations_s(parts, stage) for stage in (TRAIN, VALIDATE))
-    waits_s = sum(part.total_s for part in parts if (part.stage, part.what) == (VALIDATE, FIRST_DATA_WAIT))
+    waits_s = time_of(part for part in parts if (part.stage, part.what) == (VALIDATE, FIRST_DATA_WAIT))
     if not train_s or iterations_s + waits_s < VALIDATION_SHARE * whole_s:
         return None
     if iterations_s <= max(sum(times_s.values()) for times_s in _recurring_outside(stages).values()):
@@ -235,13 +201,13 @@ def _by_validation(stages: Mapping[str, StageSummary]) -> Verdict | None:
         VALIDATION_HEAVY,
         f"validation takes {_percent((iterations_s + waits_s) / whole_s)} of the measured time, "
         f"the iterations of {TRAIN} {_percent(train_s / whole_s)}",
-        _VALIDATE_LESS,
+        VALIDATE_LESS,
     )
 
 
 def _iterations_s(parts: Iterable[TimePart], stage: str) -> float:
     """Returns the time of all iterations of a stage, in seconds."""
-    return sum(part.total_s for part in parts if part.stage == stage and part.what in (ITERATION, WARMUP))
+    return time_of(part for part in parts if part.stage == stage and part.what in (ITERATION, WARMUP))
 
 
 def _recurring_outside(stages: Mapping[str, StageSummary]) -> dict[str, dict[str, float]]:
@@ -267,10 +233,9 @@ def _recurring_s(measurement: MeasurementSummary) -> float:
     return min(total_s, 2 * (total_s - (measurement.max_s or 0.0)))
 
 
-def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
+def _by_time_outside(parts: Sequence[TimePart], stages: Mapping[str, StageSummary]) -> Verdict | None:
     """Judges by what lies between iterations."""
-    parts = time_parts(stages)
-    whole_s = sum(part.total_s for part in parts)
+    whole_s = time_of(parts)
     recurring_s = _recurring_outside(stages)
     times_s = {what: sum(of_parts.values()) for what, of_parts in recurring_s.items()}
     reached = [what for what, heavy in HEAVY_OUTSIDE.items() if times_s[what] >= heavy.threshold * whole_s]
@@ -285,10 +250,9 @@ def _by_time_outside(stages: Mapping[str, StageSummary]) -> Verdict | None:
     if what == CALLBACKS and (callback := _costliest_callback(recurring_s[what])):
         takes = f"hooks between the iterations, above all those of {callback}, take"
     taken = _percent(times_s[what] / whole_s)
-    is_all = taken == _percent(sum(part.total_s for part in parts if part.what == what) / whole_s)
+    is_all = taken == _percent(time_of(part for part in parts if part.what == what) / whole_s)
     but = "" if is_all else ", what occurs only once left out"
-    heavy = HEAVY_OUTSIDE[what]
-    return Verdict(heavy.name, f"{takes} {taken} of the measured time{but}", heavy.advice)
+    return Verdict(HEAVY_OUTSIDE[what].name, f"{takes} {taken} of the measured time{but}", FOR_HEAVY[what])
 
 
 def _costliest_callback(times_s: Mapping[str, float]) -> str | None:
@@ -318,7 +282,7 @@ def _by_device(host_ahead_s: float | None, iteration_s: float | None) -> Verdict
         COMPUTE_BOUND,
         f"at the end of an iteration the host is ahead of the device by {_percent(host_ahead_s / iteration_s)} of its "
         "time, so the device sets the pace",
-        f"look at the device's own work: run {_UNDER_NSYS}; then lower precision, torch.compile or a larger batch",
+        LOOK_AT_DEVICE,
     )
 
 
@@ -328,7 +292,6 @@ def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | N
     if not reached:
         return None
     phase = max(reached, key=lambda phase: _share(measurements, phase))
-    heavy = HEAVY_SHARES[phase]
     taken = f"{_percent(_share(measurements, phase))} of the iterations' time"
     compute = f"the model's own work {_percent(_compute_share(measurements))}"
     if phase == CALLBACKS:
@@ -339,12 +302,12 @@ def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | N
         taken = f"Lightning's own loop, with all else that no phase claims, takes {taken}"
     else:
         taken = f"{phase} takes {taken}"
-    evidence = f"{taken}, {compute}"
+    evidence, advice = f"{taken}, {compute}", FOR_HEAVY[phase]
     allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
     if phase == DATA_WAIT and allowed_cores_used >= CPU_SATURATED:
         evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"
-        return Verdict(heavy.name, evidence, _CPU_SATURATED_ADVICE)
-    return Verdict(heavy.name, evidence, heavy.advice)
+        advice = CORES_ARE_BUSY
+    return Verdict(HEAVY_SHARES[phase].name, evidence, advice)
 
 
 def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: MeasurementSummary) -> Verdict | None:
@@ -355,18 +318,8 @@ def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: Meas
     uneven = f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more"
     if phase in measurements and _is_in_some(measurements[phase], iteration.count):
         every = iteration.count / max(measurements[phase].count, 1)
-        return Verdict(
-            UNEVEN_STEPS,
-            f"{uneven}; {phase} is in one of {every:.3g} alone",
-            f"where that is meant, as with accumulated gradients, the mean tells more than the median; else see what "
-            f"calls for {phase}",
-        )
-    return Verdict(
-        UNEVEN_STEPS,
-        f"{uneven}; {phase} varies most",
-        f"see what sets the slowest iterations apart {SEE_PAGE}: batches of unequal size, a now-and-then task in "
-        f"{phase}, or other load on the machine",
-    )
+        return Verdict(UNEVEN_STEPS, f"{uneven}; {phase} is in one of {every:.3g} alone", see_what_calls_for(phase))
+    return Verdict(UNEVEN_STEPS, f"{uneven}; {phase} varies most", see_what_varies(phase))
 
 
 def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict:
@@ -380,24 +333,16 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
         percent = None if cpu_usage is None else cpu_usage.process_tree_percent
         if percent is not None and percent < CPU_IDLE_PERCENT and not any(m.device for m in measurements.values()):
             return Verdict(
-                COMPUTE_BOUND,
-                f"{evidence}, with {percent / 100:.2f} cores in use",
-                f"find out what {heaviest} waits for: a slower rank (where there are several), a lock, "
-                "the disk, the network, or a device that is not timed; put spans into it",
+                COMPUTE_BOUND, f"{evidence}, with {percent / 100:.2f} cores in use", see_what_it_waits_for(heaviest)
             )
-        return Verdict(
-            COMPUTE_BOUND,
-            evidence,
-            f"look into {heaviest}: put spans into it, run {_UNDER_NSYS}; then lower precision, torch.compile or a "
-            "larger batch",
-        )
+        return Verdict(COMPUTE_BOUND, evidence, look_into(heaviest))
     present = [phase for phase in PHASES if phase in measurements]
     largest = max(present, key=lambda phase: _share(measurements, phase), default=OTHER)
     return Verdict(
         MIXED,
         f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest with "
         f"{_percent(_share(measurements, largest))}",
-        f"begin with {largest}: put spans into it, to see where its time goes",
+        begin_with(largest),
     )
 
 

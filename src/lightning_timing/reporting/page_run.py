@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lightning_timing.advice import SEE_PAGE
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.markup import Markup, tag
@@ -12,7 +13,7 @@ from lightning_timing.reporting.page_parts import card, meter, values_table
 from lightning_timing.reporting.run import LONGEST_PATH, notes_on
 from lightning_timing.reporting.summary import rank_of, where_time_went
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
-from lightning_timing.verdict import SEE_PAGE, why_no_verdict
+from lightning_timing.verdict import why_no_verdict
 
 if TYPE_CHECKING:
     from lightning_timing.figures import CpuUsage, StageSummary

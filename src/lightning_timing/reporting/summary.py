@@ -8,7 +8,7 @@ from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
-from lightning_timing.time_parts import time_parts
+from lightning_timing.time_parts import time_of, time_parts
 from lightning_timing.verdict import why_no_verdict
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _first_lines(stages: Mapping[str, StageSummary], verdict: Verdict | None) ->
 def where_time_went(stages: Mapping[str, StageSummary]) -> str | None:
     """How the measured time divides into iterations and what lies between them; None where there are none."""
     parts = time_parts(stages)
-    whole_s = sum(part.total_s for part in parts)
+    whole_s = time_of(parts)
     if not any(part.what == ITERATION for part in parts):
         return None
     by_stage: dict[str, list[str]] = {}

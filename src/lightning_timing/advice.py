@@ -1,0 +1,103 @@
+"""The texts of advice: the next thing to try, by what a verdict is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.phases import (
+    BATCH_TRANSFER,
+    CALLBACKS,
+    CHECKPOINT,
+    DATA_WAIT,
+    FIRST_DATA_WAIT,
+    LOGGING,
+    OTHER,
+)
+from lightning_timing.preset_variable import VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SEE_PAGE: Final = "(report RUN --html FILE)"
+"""Where the slowest iterations are listed; part of an advice."""
+_PROFILE: Final = (
+    f"run under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling); then lower precision, torch.compile "
+    "or a larger batch"
+)
+
+FOR_HEAVY: Final[Mapping[str, str]] = {
+    FIRST_DATA_WAIT: (
+        "keep the DataLoader's workers alive with persistent_workers=True (for num_workers above 0), have longer and "
+        "so fewer epochs, or make cheaper what the dataset does at its start"
+    ),
+    DATA_WAIT: (
+        "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or move work out of the "
+        "dataset's __getitem__"
+    ),
+    BATCH_TRANSFER: (
+        "set the DataLoader's pin_memory, send smaller types (uint8 images, converted on the device), "
+        "and look for work in transfer_batch_to_device and its hooks"
+    ),
+    LOGGING: (
+        "raise the Trainer's log_every_n_steps, log fewer or smaller things, and see to metrics that take long to "
+        "compute at an epoch's end and loggers that upload checkpoints"
+    ),
+    CHECKPOINT: "save less often, without optimizer states, or asynchronously",
+    CALLBACKS: (
+        "run it less often, or make it cheaper; one that monitors a metric, such as ModelCheckpoint, may be the first "
+        "to have the epoch's metrics computed; where it is your module or data module that makes its loaders anew, "
+        "see the Trainer's reload_dataloaders_every_n_epochs"
+    ),
+    OTHER: (
+        "raise the batch size, since Lightning's own loop costs each batch the same; "
+        "and look for work of yours outside of its hooks, as in your module's optimizer_step, before it calls "
+        "Lightning's, or in a loop or strategy of your own"
+    ),
+}
+"""By phase what to try where it takes too large a share."""
+
+CORES_ARE_BUSY: Final = (
+    "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "
+    "prepare it in advance, or allow the run more cores"
+)
+"""Where the wait for data is heavy, in place of more workers."""
+VALIDATE_LESS: Final = (
+    "validate less often (the Trainer's check_val_every_n_epoch, val_check_interval), on fewer batches "
+    "(limit_val_batches) or in larger ones, which need no room for gradients; and see what limits it "
+    "(report RUN --stage validate)"
+)
+LOOK_AT_DEVICE: Final = f"look at the device's own work: {_PROFILE}"
+
+
+def look_into(phase: str) -> str:
+    """Where one phase of the model's own work takes most of the time."""
+    return f"look into {phase}: put spans into it, {_PROFILE}"
+
+
+def see_what_it_waits_for(phase: str) -> str:
+    """Where one phase of the model's own work takes most of the time, though the cores are idle."""
+    return (
+        f"find out what {phase} waits for: a slower rank (where there are several), a lock, the disk, the network, or "
+        "a device that is not timed; put spans into it"
+    )
+
+
+def see_what_calls_for(phase: str) -> str:
+    """Where iterations are uneven since only some have a phase."""
+    return (
+        "where that is meant, as with accumulated gradients, the mean tells more than the median; else see what calls "
+        f"for {phase}"
+    )
+
+
+def see_what_varies(phase: str) -> str:
+    """Where iterations are uneven since a phase varies."""
+    return (
+        f"see what sets the slowest iterations apart {SEE_PAGE}: batches of unequal size, a now-and-then task in "
+        f"{phase}, or other load on the machine"
+    )
+
+
+def begin_with(phase: str) -> str:
+    """Where no phase stands out."""
+    return f"begin with {phase}: put spans into it, to see where its time goes"
