@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import ITERATION, STAGES
+from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES, TRAIN, VALIDATE
 from lightning_timing.record import IterationRow, Line, OutsideRow, SegmentEnd, SegmentHeader
 from lightning_timing.record_lines import CutLine, read_lines
 from lightning_timing.record_series import SeriesBuilder, StageSeries
+from lightning_timing.recording import RecorderSettings
+from lightning_timing.validation import is_whole_number
 
 NO_END: Final = "no end line: the process was killed, or is still running"
 """The problem of a rank whose newest segment does not end."""
@@ -38,6 +40,19 @@ class RankRecord:
     stages: Mapping[str, StageSeries]
     end: SegmentEnd | None
     problems: tuple[str, ...]
+
+    def warmup_of(self, stage: str) -> int:
+        """Returns how many iterations of a stage were left out, by the settings of the calls that run it."""
+        left_out = 0
+        for header in self.segments:
+            number = header.settings.get("num_warmup_iters")  # which may be anything in a file from elsewhere
+            if stage in _stages_of(header) and isinstance(number, int) and is_whole_number(number, least=0):
+                left_out += RecorderSettings(number).warmup_of(stage)
+        return left_out
+
+
+def _stages_of(header: SegmentHeader) -> tuple[str, ...]:
+    return (TRAIN, VALIDATE, SANITY_CHECK) if header.entry_point == "fit" else (header.entry_point,)
 
 
 def run_id(segment: str) -> str:

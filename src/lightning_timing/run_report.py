@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN, VALIDATE
+from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
 from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_covering, timing_folder
-from lightning_timing.recording import RecorderSettings
 from lightning_timing.stage_figures import stage_figures
-from lightning_timing.validation import is_whole_number
 from lightning_timing.verdict import Verdict, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from lightning_timing.figures import CpuUsage, StageSummary
-    from lightning_timing.record import RunSummary, SegmentHeader, TimingOverhead
+    from lightning_timing.record import RunSummary, TimingOverhead
 
 Source = Literal["summary.json", "rows"]
 
@@ -143,9 +141,7 @@ def _from_rows(
 ) -> RunReport:
     header = lead.header
     stages: dict[str, StageSummary] = {
-        stage: stage_figures(lead.stages[stage], warmup_of(stage, lead.segments))
-        for stage in STAGES
-        if stage in lead.stages
+        stage: stage_figures(lead.stages[stage], lead.warmup_of(stage)) for stage in STAGES if stage in lead.stages
     }
     return RunReport(
         path=folder,
@@ -164,22 +160,3 @@ def _from_rows(
         problems=problems,
         lead=lead,
     )
-
-
-def warmup_of(stage: str, segments: Iterable[SegmentHeader]) -> int:
-    """Returns how many iterations of a stage were left out, by the settings of the calls that run it.
-
-    Args:
-        stage: The stage.
-        segments: The calls' headers, whose settings may hold anything.
-    """
-    left_out = 0
-    for header in segments:
-        number = header.settings.get("num_warmup_iters")
-        if stage in _stages_of(header) and isinstance(number, int) and is_whole_number(number, least=0):
-            left_out += RecorderSettings(number).warmup_of(stage)
-    return left_out
-
-
-def _stages_of(header: SegmentHeader) -> tuple[str, ...]:
-    return (TRAIN, VALIDATE, SANITY_CHECK) if header.entry_point == "fit" else (header.entry_point,)

@@ -18,7 +18,6 @@ from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, is_phase
 from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_covering, timing_folder
-from lightning_timing.run_report import warmup_of
 from lightning_timing.stage_figures import parent_of
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def read_times(path: Path) -> RunTimes:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there are no times to compare")
     summary = summary_covering(folder, lead)
     summaries = summary.stages if summary else {}
-    warmup = {stage: warmup_of(stage, lead.segments) for stage in stages}
+    warmup = {stage: lead.warmup_of(stage) for stage in stages}
     warmup.update({stage: figures.warmup_iterations for stage, figures in summaries.items()})
     return RunTimes(
         path=path,
