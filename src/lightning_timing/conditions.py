@@ -12,13 +12,15 @@ import numpy as np
 from lightning_timing.record import NOT_ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lightning_timing.record_rank import RankRecord
     from lightning_timing.record_series import FloatArray
 
 OVERRIDES: Final = "overrides."
 """Prefix of conditions that are overrides of a Hydra job. Where one is missing, the override was not given."""
+_LEVELS: Final = 1
+"""How many levels of nested facts are conditions of their own."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
     """
     header = lead.header
     facts: dict[str, Any] = {
-        **_flat(header.environment),
-        **{name: fact for segment in lead.segments for name, fact in _flat(segment.settings).items()},
+        **dict(flat(header.environment, _LEVELS)),
+        **{name: fact for segment in lead.segments for name, fact in flat(segment.settings, _LEVELS)},
         "device": header.device,
         "host": header.host,
         "world_size": header.world_size,
@@ -80,18 +82,16 @@ def differences(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str
     return tuple(difference for difference in found if len({*difference.before, *difference.after}) > 1)
 
 
+def flat(facts: Mapping[str, Any], levels: int, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flattens nested facts by so many levels: yields each with its names joined with a dot."""
+    for name, fact in facts.items():
+        if isinstance(fact, Mapping) and levels:
+            yield from flat(fact, levels - 1, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", fact
+
+
 def _batch_size(samples: FloatArray) -> int | None:
     """The median size of the batches, as the last one of an epoch is often smaller; None where none is known."""
     known = samples[~np.isnan(samples)]
     return int(np.median(known)) if len(known) else None
-
-
-def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Flattens nested facts by one level, and joins their names with a dot."""
-    flat: dict[str, Any] = {}
-    for name, fact in facts.items():
-        if isinstance(fact, Mapping):
-            flat.update({f"{name}.{part}": value for part, value in fact.items()})
-        else:
-            flat[name] = fact
-    return flat

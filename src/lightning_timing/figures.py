@@ -109,6 +109,11 @@ class CpuUsage:
     machine_percent: float | None
     share_of_allowed: float | None
 
+    @property
+    def process_tree_cores(self) -> float | None:
+        """The same as `process_tree_percent` in cores, which is how a reader is told of it."""
+        return None if self.process_tree_percent is None else self.process_tree_percent / 100
+
 
 @dataclass(frozen=True)
 class Figures:

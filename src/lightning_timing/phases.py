@@ -41,6 +41,8 @@ OTHER: Final = "other"
 """What no phase claimed: the iteration less all the others."""
 BETWEEN_ITERATIONS: Final = "between_iterations"
 """Prefix of the phases that occur while no iteration is open, such as a checkpoint at the end of an epoch."""
+BETWEEN: Final = f"{BETWEEN_ITERATIONS}/"
+"""The same with the slash behind it: what the names of such phases begin with."""
 
 PHASES: Final[tuple[str, ...]] = (
     DATA_WAIT,
@@ -88,6 +90,14 @@ def place_in_loop(name: str) -> int:
     The user's measurements come last.
     """
     return _PLACES.get(name.partition("/")[0], len(_PLACES))
+
+
+_STAGE_PLACES: Final = {stage: place for place, stage in enumerate(STAGES)}
+
+
+def place_of_stage(name: str) -> int:
+    """Returns a stage's place in the order of `STAGES`; one that is not among them comes last."""
+    return _STAGE_PLACES.get(name, len(_STAGE_PLACES))
 
 
 def callback_phase(name: str) -> str:

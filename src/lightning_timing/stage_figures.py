@@ -8,12 +8,11 @@ import numpy as np
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.figures import DeviceSummary, MeasurementSummary, StageSummary
-from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, PHASES, whole_of
+from lightning_timing.phases import BETWEEN, ITERATION, PHASES, whole_of
 
 if TYPE_CHECKING:
     from lightning_timing.record_series import FloatArray, StageSeries
 
-_BETWEEN: Final = f"{BETWEEN_ITERATIONS}/"
 _NOTHING: Final = np.empty(0)
 
 
@@ -54,7 +53,7 @@ def _known(column: FloatArray) -> FloatArray:
 
 def parent_of(name: str, series: StageSeries) -> str | None:
     """Returns the enclosing measurement, as far as rows tell; the iteration where they do not."""
-    prefix = _BETWEEN if name.startswith(_BETWEEN) else ""
+    prefix = BETWEEN if name.startswith(BETWEEN) else ""
     whole = whole_of(name.removeprefix(prefix))
     if whole is not None:
         return prefix + whole

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lightning_timing.phases import BETWEEN_ITERATIONS, FIRST_DATA_WAIT, ITERATION, PHASES, STAGES
+from lightning_timing.phases import BETWEEN, FIRST_DATA_WAIT, ITERATION, PHASES, STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WARMUP: Final = "warm-up"
 """The part that is the iterations which were not counted."""
 
-_OUTSIDE: Final = {FIRST_DATA_WAIT: FIRST_DATA_WAIT} | {f"{BETWEEN_ITERATIONS}/{phase}": phase for phase in PHASES}
+_OUTSIDE: Final = {FIRST_DATA_WAIT: FIRST_DATA_WAIT} | {f"{BETWEEN}{phase}": phase for phase in PHASES}
 """Top-level measurements outside of the iterations, with the names they are shown by."""
 
 

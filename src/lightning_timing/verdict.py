@@ -39,7 +39,7 @@ from lightning_timing.advice import (
 from lightning_timing.phases import (
     BACKWARD,
     BATCH_TRANSFER,
-    BETWEEN_ITERATIONS,
+    BETWEEN,
     CALLBACKS,
     CHECKPOINT,
     DATA_WAIT,
@@ -75,8 +75,8 @@ UNEVEN_RATIO: Final = 1.5
 COMPUTE_SHARE: Final = 0.7
 _MOST: Final = 0.8
 """A phase that fewer of the iterations have is not simply one that the first ones of epochs lack."""
-CPU_IDLE_PERCENT: Final = 50.0
-"""Below this many percent of one core, without a device that is timed, work mostly waits."""
+CPU_IDLE_CORES: Final = 0.5
+"""Below this many cores in use, without a device that is timed, work mostly waits."""
 CPU_SATURATED: Final = 0.9
 """From this share of the allowed cores on, more loader workers would only take turns."""
 
@@ -215,7 +215,7 @@ def _recurring_outside(stages: Mapping[str, StageSummary]) -> dict[str, dict[str
     found: dict[str, dict[str, float]] = {what: {} for what in HEAVY_OUTSIDE}
     for stage in stages.values():
         for what, times_s in found.items():
-            whole = what if what == FIRST_DATA_WAIT else f"{BETWEEN_ITERATIONS}/{what}"
+            whole = what if what == FIRST_DATA_WAIT else f"{BETWEEN}{what}"
             parts = [name for name in stage.measurements if name.startswith(f"{whole}/")] or [whole]
             for name in parts:
                 if name in stage.measurements:
@@ -330,11 +330,9 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
             f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
             f"{_percent(_share(measurements, heaviest))}"
         )
-        percent = None if cpu_usage is None else cpu_usage.process_tree_percent
-        if percent is not None and percent < CPU_IDLE_PERCENT and not any(m.device for m in measurements.values()):
-            return Verdict(
-                COMPUTE_BOUND, f"{evidence}, with {percent / 100:.2f} cores in use", see_what_it_waits_for(heaviest)
-            )
+        cores = None if cpu_usage is None else cpu_usage.process_tree_cores
+        if cores is not None and cores < CPU_IDLE_CORES and not any(m.device for m in measurements.values()):
+            return Verdict(COMPUTE_BOUND, f"{evidence}, with {cores:.2f} cores in use", see_what_it_waits_for(heaviest))
         return Verdict(COMPUTE_BOUND, evidence, look_into(heaviest))
     present = [phase for phase in PHASES if phase in measurements]
     largest = max(present, key=lambda phase: _share(measurements, phase), default=OTHER)

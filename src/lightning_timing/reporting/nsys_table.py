@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.nsys_agreement import TOLERANCE_S, TOLERANCE_SHARE
-from lightning_timing.phases import ITERATION, STAGES, place_in_loop
+from lightning_timing.phases import ITERATION, place_in_loop, place_of_stage
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
 
@@ -66,8 +66,7 @@ def nsys_blocks(
 
 
 def _in_order(stages: Mapping[str | None, object]) -> list[str | None]:
-    places: dict[str | None, int] = {stage: place for place, stage in enumerate(STAGES)}
-    return sorted(stages, key=lambda stage: (stage is None, places.get(stage, len(places)), stage or ""))
+    return sorted(stages, key=lambda stage: (stage is None, place_of_stage(stage or ""), stage or ""))
 
 
 def _title(stage: str | None, process: ExportedProcess) -> str:

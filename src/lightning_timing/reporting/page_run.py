@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lightning_timing.advice import SEE_PAGE
+from lightning_timing.conditions import flat
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.markup import Markup, tag
@@ -16,6 +16,8 @@ from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable
 from lightning_timing.verdict import why_no_verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lightning_timing.figures import CpuUsage, StageSummary
     from lightning_timing.run_report import RunReport
 
@@ -99,18 +101,18 @@ def run_cards(report: RunReport) -> Markup:
     if report.one_time:
         times = {name: "running" if time_s is None else seconds(time_s) for name, time_s in report.one_time.items()}
         cards.append(card("One-time measurements", "", values_table(times)))
-    settings = dict(_flat(report.settings))
+    settings = _facts(report.settings)
     if report.timing_overhead is not None:
         cost = report.timing_overhead
         settings["cost of the timing itself"] = f"{seconds(cost.seconds)} ({percent(cost.share)})"
-    cards.append(card("Environment", "", values_table(dict(_flat(report.environment)))))
+    cards.append(card("Environment", "", values_table(_facts(report.environment))))
     cards.append(card("Settings", "", values_table(settings)))
     return tag("div", *cards, class_="pair")
 
 
 def cpu_card(usage: CpuUsage) -> Markup:
     """The CPU usage during a measurement."""
-    cores = UNKNOWN if usage.process_tree_percent is None else f"{usage.process_tree_percent / 100:.2f}"
+    cores = UNKNOWN if usage.process_tree_cores is None else f"{usage.process_tree_cores:.2f}"
     machine_share = None if usage.machine_percent is None else usage.machine_percent / 100
     shares = {"of the cores that it may use": usage.share_of_allowed, "of the machine, by everyone": machine_share}
     return card(
@@ -124,15 +126,12 @@ def cpu_card(usage: CpuUsage) -> Markup:
     )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Nested values as dotted names with text."""
-    for name, value in values.items():
-        if isinstance(value, dict) and depth < _MAX_NESTING:
-            yield from _flat(value, f"{prefix}{name}.", depth + 1)
-        elif isinstance(value, list):
-            yield f"{prefix}{name}", ", ".join(map(_shown, value[:_MAX_LIST]))
-        else:
-            yield f"{prefix}{name}", _shown(value)
+def _facts(values: Mapping[str, Any]) -> dict[str, str]:
+    """Nested values as text, by dotted names."""
+    return {
+        name: ", ".join(map(_shown, value[:_MAX_LIST])) if isinstance(value, list) else _shown(value)
+        for name, value in flat(values, _MAX_NESTING)
+    }
 
 
 def _shown(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
+from lightning_timing.phases import ITERATION, SANITY_CHECK, place_of_stage
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
@@ -27,8 +27,6 @@ _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 
 _SMALLEST_SHARE: Final = 0.005
 """Parts that take a smaller share of the measured time are not named."""
-
-_PLACES: Final = {str(stage): place for place, stage in enumerate(STAGES)}
 
 _COLUMNS: Final = (
     Column("measurement", is_number=False, importance=9),
@@ -73,7 +71,7 @@ def summary_blocks(
     """
     first = tuple(_first_lines(stages, verdict))
     blocks: list[Block] = [Lines(first)] if first else []
-    for name, stage in sorted(_shown_stages(stages).items(), key=lambda item: _PLACES.get(item[0], len(_PLACES))):
+    for name, stage in sorted(_shown_stages(stages).items(), key=lambda item: place_of_stage(item[0])):
         blocks += [Heading(_stage_title(name, stage, rank)), *_stage_tables(stage)]
         if lines := _unmeasured_lines(name, stage):
             blocks.append(Lines(lines))
@@ -211,10 +209,9 @@ def _closing_lines(
 
 def _cpu_line(usage: CpuUsage, stages: Mapping[str, StageSummary]) -> str:
     known = []
-    if usage.process_tree_percent is not None:
+    if usage.process_tree_cores is not None:
         of_allowed = "" if usage.share_of_allowed is None else f" ({100 * usage.share_of_allowed:.0f} % of its cores)"
-        cores = usage.process_tree_percent / 100
-        known.append(f"{cores:.2f} cores in use by this process and its children{of_allowed}")
+        known.append(f"{usage.process_tree_cores:.2f} cores in use by this process and its children{of_allowed}")
     if usage.machine_percent is not None:
         known.append(f"the machine {usage.machine_percent:.0f} % busy with all that runs on it")
     line = f"CPU during {printable(usage.measurement)}: {', '.join(known) or 'unknown'}"
