@@ -18,7 +18,8 @@ from lightning_timing.phases import STAGES
 from lightning_timing.record_reader import has_record
 from lightning_timing.reporting.json_reports import multirun_json, run_json
 from lightning_timing.reporting.markdown import render_markdown
-from lightning_timing.reporting.run import multirun_blocks, run_blocks
+from lightning_timing.reporting.multirun import multirun_blocks
+from lightning_timing.reporting.run import run_blocks
 from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_report import RunReport, read_report
 

@@ -1,27 +1,23 @@
-"""The report of a run and of a multirun, as blocks."""
+"""The report of a run, as blocks: how it ended, its figures, and how its ranks compare."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.names import listed
-from lightning_timing.phases import ITERATION
 from lightning_timing.record import NOT_ENDED
 from lightning_timing.record_rank import NO_END
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import rank_of, summary_blocks
-from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
+from lightning_timing.reporting.units import plural, printable, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from lightning_timing.multirun import Job, Multirun
     from lightning_timing.rank_comparison import Culprit, RankComparison
     from lightning_timing.run_report import RunReport
 
 LONGEST_PATH: Final = 400
-_LONGEST_PROBLEM: Final = 1000
-_JOBS_NAMED: Final = 3
+LONGEST_PROBLEM: Final = 1000
 
 REBUILT: Final = (
     "rebuilt from the rows, as no summary covers them: here an interval is all that a measurement took in one iteration"
@@ -35,15 +31,6 @@ _RANK_COLUMNS: Final = (
     Column("slowest", importance=7),
     Column("slowest rank", importance=6),
     Column("spread", importance=5),
-)
-_JOB_COLUMNS: Final = (
-    Column("job", is_number=False, importance=9),
-    Column("speed", importance=8),
-    Column("iteration mean", importance=7),
-    Column("p95", importance=3),
-    Column("verdict", is_number=False, importance=5),
-    Column("status", is_number=False, importance=4),
-    Column("overrides", is_number=False, importance=9),
 )
 
 
@@ -72,7 +59,7 @@ def notes_on(report: RunReport) -> Iterator[str]:
     if report.source == "rows":
         yield REBUILT
     said = f"rank {report.rank}: {NO_END}" if report.status is None else ""
-    yield from (printable(problem, _LONGEST_PROBLEM) for problem in report.problems if problem != said)
+    yield from (printable(problem, LONGEST_PROBLEM) for problem in report.problems if problem != said)
 
 
 def _run_lines(report: RunReport) -> Iterator[str]:
@@ -112,51 +99,3 @@ def culprit_line(culprit: Culprit | None) -> str:
         f"longer ({where}) than the median of the others, who spend {seconds(culprit.wait_s)} more in "
         f"{culprit.waiting_phase}."
     )
-
-
-def multirun_blocks(multirun: Multirun) -> list[Block]:
-    """The jobs of a multirun side by side, best first."""
-    lines = ["no job measured an iteration"]
-    if multirun.stage is not None:
-        lines = [f"best first, by {'samples' if multirun.by_samples else 'iterations'} a second in {multirun.stage}"]
-    if multirun.common_overrides:
-        lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
-    lines += _job_problems(multirun.jobs)
-    return [
-        Heading(f"{printable(str(multirun.path), LONGEST_PATH)}: {plural(len(multirun.jobs), 'job')}"),
-        Table(_JOB_COLUMNS, tuple(_job_row(job, multirun) for job in multirun.jobs)),
-        Lines(tuple(lines)),
-    ]
-
-
-def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
-    """A line for each problem, with the jobs that have it."""
-    names: dict[str, list[str]] = {}
-    for job in jobs:
-        if job.problem:
-            names.setdefault(job.problem, []).append(printable(job.name))
-    for problem, named in names.items():
-        noun = "job" if len(named) == 1 else "jobs"
-        yield f"note: {noun} {listed(named[:_JOBS_NAMED], len(named))}: {printable(problem, _LONGEST_PROBLEM)}"
-
-
-def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
-    figures = job.stage(multirun.stage)
-    overrides = _joined(job.overrides)
-    report = job.report
-    if report is None:
-        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "no record", overrides)
-    status = report.status or NOT_ENDED
-    verdict = UNKNOWN if report.verdict is None else report.verdict.name
-    if figures is None:
-        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, verdict, status, overrides)
-    iteration = figures.measurements[ITERATION]
-    if multirun.by_samples:
-        speed = rate(figures.samples or 0, iteration.total_s, "samples")
-    else:
-        speed = rate(figures.iterations, iteration.total_s, "iterations")
-    return (printable(job.name), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), verdict, status, overrides)
-
-
-def _joined(overrides: tuple[str, ...]) -> str:
-    return " ".join(printable(override) for override in overrides) or UNKNOWN

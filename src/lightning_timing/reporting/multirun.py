@@ -1,0 +1,77 @@
+"""The report of a multirun, as blocks: its jobs side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lightning_timing.names import listed
+from lightning_timing.phases import ITERATION
+from lightning_timing.record import NOT_ENDED
+from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
+from lightning_timing.reporting.run import LONGEST_PATH, LONGEST_PROBLEM
+from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lightning_timing.multirun import Job, Multirun
+
+_JOBS_NAMED: Final = 3
+
+_JOB_COLUMNS: Final = (
+    Column("job", is_number=False, importance=9),
+    Column("speed", importance=8),
+    Column("iteration mean", importance=7),
+    Column("p95", importance=3),
+    Column("verdict", is_number=False, importance=5),
+    Column("status", is_number=False, importance=4),
+    Column("overrides", is_number=False, importance=9),
+)
+
+
+def multirun_blocks(multirun: Multirun) -> list[Block]:
+    """The jobs of a multirun side by side, best first."""
+    lines = ["no job measured an iteration"]
+    if multirun.stage is not None:
+        lines = [f"best first, by {'samples' if multirun.by_samples else 'iterations'} a second in {multirun.stage}"]
+    if multirun.common_overrides:
+        lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
+    lines += _job_problems(multirun.jobs)
+    return [
+        Heading(f"{printable(str(multirun.path), LONGEST_PATH)}: {plural(len(multirun.jobs), 'job')}"),
+        Table(_JOB_COLUMNS, tuple(_job_row(job, multirun) for job in multirun.jobs)),
+        Lines(tuple(lines)),
+    ]
+
+
+def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
+    """A line for each problem, with the jobs that have it."""
+    names: dict[str, list[str]] = {}
+    for job in jobs:
+        if job.problem:
+            names.setdefault(job.problem, []).append(printable(job.name))
+    for problem, named in names.items():
+        noun = "job" if len(named) == 1 else "jobs"
+        yield f"note: {noun} {listed(named[:_JOBS_NAMED], len(named))}: {printable(problem, LONGEST_PROBLEM)}"
+
+
+def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
+    figures = job.stage(multirun.stage)
+    overrides = _joined(job.overrides)
+    report = job.report
+    if report is None:
+        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "no record", overrides)
+    status = report.status or NOT_ENDED
+    verdict = UNKNOWN if report.verdict is None else report.verdict.name
+    if figures is None:
+        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, verdict, status, overrides)
+    iteration = figures.measurements[ITERATION]
+    if multirun.by_samples:
+        speed = rate(figures.samples or 0, iteration.total_s, "samples")
+    else:
+        speed = rate(figures.iterations, iteration.total_s, "iterations")
+    return (printable(job.name), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), verdict, status, overrides)
+
+
+def _joined(overrides: tuple[str, ...]) -> str:
+    return " ".join(printable(override) for override in overrides) or UNKNOWN
