@@ -139,13 +139,17 @@ def test_overrides_that_are_none(tmp_path: Path, overrides: str) -> None:
         read_multirun(tmp_path, find_jobs(tmp_path))
 
 
-def test_a_job_with_a_bad_record_is_listed_with_the_reason(sweep: Path) -> None:
+def test_a_job_with_a_bad_record_is_listed_with_the_reason(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sweep / "0" / "timing" / "rank0.jsonl").write_text("hello\n", encoding="utf-8")
 
     (bad,) = (job for job in read_multirun(sweep, find_jobs(sweep)).jobs if job.name == "0")
 
     assert bad.problem is not None
     assert "not a record" in bad.problem
+    assert main(["report", str(sweep)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["0", "-", "-", "-", "-", "bad", "record", "model.width=0"] in rows
+    assert ["2", "-", "-", "-", "-", "no", "record", "model.width=2"] in rows
 
 
 def test_no_job_has_a_record(tmp_path: Path) -> None:

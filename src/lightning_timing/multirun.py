@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, STAGES
-from lightning_timing.record import TIMING_FOLDER
+from lightning_timing.record import NOT_ENDED, TIMING_FOLDER
 from lightning_timing.record_lines import open_regular
 from lightning_timing.record_reader import has_record
 from lightning_timing.run_report import RunReport, read_report
@@ -39,6 +39,13 @@ class Job:
     overrides: tuple[str, ...]
     report: RunReport | None
     problem: str | None
+
+    @property
+    def status(self) -> str:
+        """How its run ended; where there are no figures, whether it has a record at all."""
+        if self.report is not None:
+            return self.report.status or NOT_ENDED
+        return "no record" if self.problem == _NO_RECORD else "bad record"
 
     def of_stage(self, name: str) -> Job:
         """The job judged by one stage, if it has that."""

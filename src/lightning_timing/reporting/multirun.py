@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION
-from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.run import LONGEST_PATH, LONGEST_PROBLEM
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
@@ -57,20 +56,17 @@ def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
 
 def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
     figures = job.stage(multirun.stage)
-    overrides = _joined(job.overrides)
-    report = job.report
-    if report is None:
-        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "no record", overrides)
-    status = report.status or NOT_ENDED
-    verdict = UNKNOWN if report.verdict is None else report.verdict.name
+    found = None if job.report is None else job.report.verdict
+    verdict = UNKNOWN if found is None else found.name
+    last = (verdict, job.status, _joined(job.overrides))
     if figures is None:
-        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, verdict, status, overrides)
+        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, *last)
     iteration = figures.measurements[ITERATION]
     if multirun.by_samples:
         speed = rate(figures.samples or 0, iteration.total_s, "samples")
     else:
         speed = rate(figures.iterations, iteration.total_s, "iterations")
-    return (printable(job.name), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), verdict, status, overrides)
+    return (printable(job.name), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), *last)
 
 
 def _joined(overrides: tuple[str, ...]) -> str:
