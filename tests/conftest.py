@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -38,6 +39,14 @@ def _nothing_leaks() -> Iterator[None]:
     NVTX_RANGES.disable()
     assert not stopwatch_was_enabled, "the test left the Stopwatch enabled"
     assert not ranges_were_enabled, "the test left the NVTXRangeWrapper enabled"
+
+
+@pytest.fixture
+def _ctrl_c_raises() -> Iterator[None]:
+    """As in a program that is run by hand. Lightning leaves it ignored after a run that was interrupted."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from copies import copied_both_ways
 from ledger_records import both_flavours, costs_of, lightning, rows
 from tiny_training import callback, fit_tiny, tiny_loader, tiny_module
 
@@ -17,14 +16,6 @@ from lightning_timing.phases import OPTIMIZER_STEP
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-def pickled(original: Any) -> Any:
-    return pickle.loads(pickle.dumps(original))  # noqa: S301  # what this test wrote itself
-
-
-WAYS = {"pickle": pickled, "deepcopy": deepcopy}
-copied_both_ways = pytest.mark.parametrize("copied", WAYS.values(), ids=WAYS)
 
 
 def every_callback() -> list[Any]:

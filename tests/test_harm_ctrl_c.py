@@ -17,16 +17,11 @@ from lightning_timing.ledger import Ledger
 from lightning_timing.recorder import Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
-@pytest.fixture(autouse=True)
-def _ctrl_c_raises() -> Iterator[None]:
-    """Lightning leaves it ignored after a run that was interrupted."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = pytest.mark.usefixtures("_ctrl_c_raises")
 
 
 def pressed_at(

@@ -43,12 +43,10 @@ class Deadline:
 
 
 @pytest.fixture(autouse=True)
-def _deadline() -> Iterator[None]:
+def _deadline(_ctrl_c_raises: None) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, give_up)
-    ctrl_c = signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning leaves it ignored after one
     yield
     signal.signal(signal.SIGALRM, before)
-    signal.signal(signal.SIGINT, ctrl_c)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _ctrl_c_raises() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _ctrl_c_raises_afterwards_too(_ctrl_c_raises: None) -> Iterator[None]:
     yield
-    after = signal.signal(signal.SIGINT, before)
-    assert after is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def ctrl_c() -> None:

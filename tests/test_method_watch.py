@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from copies import copied_both_ways
 
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.parts import Part
@@ -56,13 +55,6 @@ class Heard:
         self.ended += 1
 
 
-def pickled(original: Any) -> Any:
-    return pickle.loads(pickle.dumps(original))  # noqa: S301  # its own
-
-
-copied_anyhow = pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
-
-
 def test_calls_go_through_and_are_told_until_it_is_closed() -> None:
     logger, heard = Logger(), Heard()
     watch = heard.watch(logger)
@@ -99,7 +91,7 @@ def test_a_call_that_raises_is_told_to_have_ended() -> None:
     assert (heard.began, heard.ended) == (1, 1)
 
 
-@copied_anyhow
+@copied_both_ways
 def test_a_copy_has_its_own_method(copied: Callable[[Any], Any]) -> None:
     logger, heard = Logger(), Heard()
     watch = heard.watch(logger)
@@ -112,7 +104,7 @@ def test_a_copy_has_its_own_method(copied: Callable[[Any], Any]) -> None:
     assert heard.began == 1
 
 
-@copied_anyhow
+@copied_both_ways
 def test_the_copied_method_alone_is_that_of_a_copy(copied: Callable[[Any], Any]) -> None:
     logger, heard = Logger(), Heard()
     watch = heard.watch(logger)
@@ -123,7 +115,7 @@ def test_the_copied_method_alone_is_that_of_a_copy(copied: Callable[[Any], Any])
     assert heard.began == 0
 
 
-@copied_anyhow
+@copied_both_ways
 def test_a_copy_of_one_that_has_the_methods_of_another(copied: Callable[[Any], Any]) -> None:
     logger, heard = Delegating(Logger()), Heard()
     watch = heard.watch(logger)
@@ -135,7 +127,7 @@ def test_a_copy_of_one_that_has_the_methods_of_another(copied: Callable[[Any], A
     assert heard.began == 0
 
 
-@copied_anyhow
+@copied_both_ways
 def test_watched_twice(copied: Callable[[Any], Any]) -> None:
     logger, inner, outer = Logger(), Heard(), Heard()
     first, second = inner.watch(logger), outer.watch(logger)

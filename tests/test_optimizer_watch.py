@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from copies import copied_both_ways
 
 from lightning_timing.callbacks.optimizer_watch import OptimizerWatch
 from lightning_timing.parts import Part
@@ -151,7 +150,7 @@ class KeepsAllOfItself(torch.optim.SGD):
         return dict(self.__dict__)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])  # noqa: S301  # its own
+@copied_both_ways
 def test_a_copy_made_meanwhile_tells_nothing(copied: Callable[[Any], Any]) -> None:
     optimizer, heard = KeepsAllOfItself([torch.nn.Parameter(torch.ones(1))], lr=0.1), list[str]()
     watch = watched(optimizer, heard)

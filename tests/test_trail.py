@@ -330,18 +330,15 @@ def test_ctrl_c_amid_the_catching_up_loses_no_further_edge() -> None:
     assert follower.told == [("at 10", 10), ("at 30", 30)]
 
 
+@pytest.mark.usefixtures("_ctrl_c_raises")
 def test_a_signal_amid_the_catching_up_waits_until_all_is_handled() -> None:
     follower = Follower()
     trail = trail_of(follower)
     note_at(trail, follower, 10)
     trail.note(lambda: signal.raise_signal(signal.SIGINT))
     note_at(trail, follower, 30)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            trail.catch_up()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        trail.catch_up()
 
     assert follower.told == [("at 10", 10), ("at 30", 30)]
     assert trail.edges == []
