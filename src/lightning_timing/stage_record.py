@@ -8,7 +8,7 @@ from operator import add
 from lightning_timing.distribution import EXACT_INTERVALS, Distribution
 from lightning_timing.ledger import PhaseTime
 from lightning_timing.measurement import Measurement, UserTimes
-from lightning_timing.phases import BETWEEN_ITERATIONS, ITERATION, OTHER, place_in_loop, whole_of
+from lightning_timing.phases import BETWEEN, ITERATION, OTHER, place_in_loop, whole_of
 from lightning_timing.recording import IterationLabel
 
 
@@ -44,7 +44,7 @@ class StageRecord:
         self.host_ahead = Distribution()
         self.user_measurements: dict[str, Measurement] = {}
         self.phases: dict[str, Measurement] = _Phases(parent=ITERATION, inside=True)
-        self.between: dict[str, Measurement] = _Phases(f"{BETWEEN_ITERATIONS}/", inside=False)
+        self.between: dict[str, Measurement] = _Phases(BETWEEN, inside=False)
 
     @property
     def was_used(self) -> bool:
