@@ -112,8 +112,8 @@ def refusal(nvtx_version: str | None, nsys_version: str | None) -> str:
     """
     known = nsys_version or f"{LAST_REFUSING_NSYS} or older"
     return (
-        f"the tool (Nsight Systems {known}) refuses the NVTX domain of the package nvtx {nvtx_version}, so the profile "
-        f"would hold no ranges: Nsight Systems up to {LAST_REFUSING_NSYS} does not work with nvtx 0.2.12 or newer. "
+        f"the tool (Nsight Systems {known}) refuses the NVTX domain of the package nvtx {nvtx_version}, by which no "
+        f"range would arrive: Nsight Systems up to {LAST_REFUSING_NSYS} does not work with nvtx 0.2.12 or newer. "
         "Install a newer Nsight Systems, or pip install nvtx==0.2.11"
     )
 
