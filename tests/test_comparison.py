@@ -176,27 +176,41 @@ def test_whole_iterations_of_runs_of_different_lengths_are_not_judged(tmp_path: 
 
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize(
-    ("longer", "checkpoint_ms", "is_judged"),
-    [(400, 50, False), (400, 1, True), (44, 50, True)],
+    ("without", "with_it", "rare", "rare_ms", "every", "is_judged"),
+    [
+        (40, 400, "checkpoint", 50, 50, False),
+        (40, 400, "callbacks/Images", 50, 50, False),
+        (40, 400, "checkpoint", 1, 50, True),  # next to nothing
+        (40, 44, "checkpoint", 50, 44, True),  # about equally long
+        (340, 400, "logging", 50, 10, True),  # it would have come in 340 iterations
+        (400, 340, "logging", 50, 10, True),
+        (340, 400, "grad_clip", 5, 1, True),
+    ],
 )
 def test_the_mean_is_not_judged_where_a_shorter_run_may_have_ended_before_what_is_rare(
-    runs: int, longer: int, checkpoint_ms: int, is_judged: bool, tmp_path: Path
+    runs: int, without: int, with_it: int, rare: str, rare_ms: int, every: int, is_judged: bool, tmp_path: Path
 ) -> None:
     """Every 50th iteration saves a checkpoint: a run of 40 has none, which makes the code no faster."""
 
-    def run_of(name: str, iterations: range) -> RunTimes:
-        lines = [phases(forward=9 * MS + i % 7, **checkpoint_at(i)) for i in iterations]
+    def run_of(name: str, iterations: int, **rare_ns: int) -> RunTimes:
+        at = (rare_ns if i % every == every // 2 else {} for i in range(iterations))
+        lines = [phases(**{"forward": 9 * MS + i % 7, **more}) for i, more in enumerate(at)]
         return read_times(write_lines(tmp_path / name, [header(), *rows(lines), end()]))
 
-    def checkpoint_at(iteration: int) -> dict[str, int]:
-        return {} if iteration % 50 else {"checkpoint": checkpoint_ms * MS}
-
-    short = [run_of(f"short{n}", range(1, 41)) for n in range(runs)]
-    long = [run_of(f"long{n}", range(20, 20 + longer)) for n in range(runs)]
-    for before, after in ((short, long), (long, short)):
+    doing_without = [run_of(f"without{n}", without) for n in range(runs)]
+    having = [run_of(f"with{n}", with_it, **{rare: rare_ms * MS}) for n in range(runs)]
+    for before, after in ((doing_without, having), (having, doing_without)):
         (mean,) = compare_runs(before, after).means
         assert (mean.low is not None) is is_judged
-        assert is_judged or mean.reason == "runs of different lengths, and on one side only: checkpoint"
+        assert is_judged or mean.reason == f"runs of different lengths, and on one side only: {rare}"
+
+
+def test_that_there_are_too_few_iterations_is_said_first(tmp_path: Path) -> None:
+    short, long = ([phases(forward=9 * MS)] * n for n in (20, 400))
+    long[50] = phases(forward=9 * MS, checkpoint=90 * MS)
+    before, after = (write_lines(tmp_path / f"{len(r)}", [header(), *rows(r), end()]) for r in (short, long))
+    (mean,) = compare(before, after).means
+    assert mean.verdict == TOO_FEW
 
 
 def test_the_warm_up_counts_for_the_length_of_a_run(tmp_path: Path) -> None:

@@ -159,11 +159,12 @@ def test_it_knows_the_thread_that_opened_it(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("at", range(1, 6))
-def test_a_phase_that_runs_while_a_boundary_is_read_is_counted_once(at: int, clock: FakeClock) -> None:
-    """As a signal's handler does that saves a checkpoint while a boundary waits for the device."""
+@pytest.mark.parametrize("comes", ["while the device is waited for", "after the clock"])
+def test_a_phase_that_runs_while_a_boundary_is_read_is_counted_once(comes: str, at: int, clock: FakeClock) -> None:
+    """As a signal's handler does that saves a checkpoint."""
     readings = 0
 
-    def wait_for_device() -> None:
+    def handle_signal() -> None:
         nonlocal readings
         readings += 1
         if readings - 1 == at:
@@ -172,8 +173,16 @@ def test_a_phase_that_runs_while_a_boundary_is_read_is_counted_once(at: int, clo
             clock.advance(100)
             ledger.leave()
 
+    def read_and_handle_signal() -> int:
+        now = clock()
+        handle_signal()
+        return now
+
     measurements = {name: Measurement(name) for name in ("outer", "inner", "step")}
-    ledger = Ledger(clock, measurements, before_reading=wait_for_device)
+    if comes == "after the clock":
+        ledger = Ledger(read_and_handle_signal, measurements)
+    else:
+        ledger = Ledger(clock, measurements, before_reading=handle_signal)
     ledger.begin(keep_intervals=True)
     ledger.enter("outer")
     clock.advance(1)

@@ -77,6 +77,22 @@ def test_a_function_may_be_decorated_with_an_action(profiler: str | None, action
         assert actions_of(trainer.profiler)[action] == 6
 
 
+def test_a_function_that_was_decorated_in_a_run_notes_nothing_after_it(tmp_path: Path) -> None:
+    pl = lightning()
+    decorated: list[Any] = []
+    trails: list[Any] = []
+
+    def decorate(self: Any, trainer: Any, *args: Any) -> None:
+        trails.append(trainer.profiler._trail)
+        decorated.append(trainer.profiler.profile("save_checkpoint")(len))
+
+    callbacks = [stopwatch(FakeClock()), callback(pl, "Decorates", on_train_epoch_start=decorate)]
+    fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(3), callbacks=callbacks)
+
+    assert [decorated[0]("abc") for _ in range(10)] == [3] * 10
+    assert trails[0].edges == []
+
+
 def test_a_callback_may_set_up_the_profiler_that_it_finds(tmp_path: Path) -> None:
     pl = lightning()
     profiler = SimpleProfiler()

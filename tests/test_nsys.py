@@ -243,6 +243,7 @@ def test_the_check_says_what_then_comes_true(tmp_path: Path) -> None:
     output = profile(tmp_path, program, shim=False)
     arrived = select(tmp_path, "SELECT count(*) FROM NVTX_EVENTS WHERE {name} = 'mine'") == [(1,)]
 
+    assert found.arrive is not None
     assert (found.arrive or found.by_torch) is arrived
     assert ("refuses the NVTX domain" in output) is not found.arrive
     assert (f"nvtx {found.nvtx}, by which no range would arrive" in output) is not found.arrive

@@ -198,7 +198,7 @@ def test_a_refused_domain_is_replaced_by_torchs_own_nvtx_where_the_build_has_it(
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: tool.push(tool.prepare(name, None, 0)))
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", tool.pop)
-    with pytest.warns(UserWarning, match=CLASH + ".*torch's own NVTX, in the default domain"):
+    with pytest.warns(UserWarning, match=CLASH + ".*torch's own NVTX takes its place, in the default domain"):
         wrapper.enable()
     wrapper._push_phase("iteration", "train", 3)
     wrapper.range_push("mine")

@@ -100,6 +100,8 @@ class Ledger:
         """
         # Read first: a signal's handler may run meanwhile, which opens and closes phases of its own.
         begin = self.last_ns if since_last else self.read()
+        if begin < self.last_ns:  # it came after the reading
+            begin = self.last_ns
         self._open.append(self.phases[phase])
         self._inside.append(0)
         self._begins.append(begin)
@@ -114,7 +116,10 @@ class Ledger:
         Raises:
             IndexError: No phase is open.
         """
-        self.last_ns = now = self.read()
+        now = self.read()
+        if now < self.last_ns:  # as in `enter`
+            now = self.last_ns
+        self.last_ns = now
         measurement = self._open.pop()
         begin = self._begins.pop()
         took = now - begin
@@ -131,7 +136,7 @@ class Ledger:
         Args:
             at_last: Close it as of the last boundary instead of now.
         """
-        end = self.last_ns if at_last else self.read()
+        end = self.last_ns if at_last else max(self.read(), self.last_ns)
         self.is_open = False
         self.total_ns = end - self.begin_ns
         self.other_ns = self.total_ns - self._inside[0]

@@ -22,7 +22,7 @@ LAST_REFUSING_NSYS: Final = "2023.4.4"
 """The last Nsight Systems that is known to refuse what `nvtx` asks for."""
 
 BY_TORCH: Final = (
-    "Until then the ranges go through torch's own NVTX, in the default domain, without category, colour and payload"
+    "Until then torch's own NVTX takes its place, in the default domain, without category, colour and payload"
 )
 """What happens where `nvtx` fails under a tool, and torch was built with CUDA."""
 

@@ -86,7 +86,7 @@ def check_profiling() -> ProfilingCheck:
 def _would_arrive(status: NvtxStatus, nsys: str | None, nsys_version: str | None) -> tuple[bool | None, str, bool]:
     """Returns `arrive` and `explanation` of the check, and whether torch's own NVTX would help, if it has any."""
     if status.problem is not None:
-        return False, status.problem, status.torch_may_help
+        return False, status.problem, status.torch_may_help and (status.tool or nsys) is not None
     if status.disable_variable:
         return False, f"NVTX_DISABLE={status.disable_variable} switches NVTX ranges off in Python: unset it", False
     if status.tool is not None:

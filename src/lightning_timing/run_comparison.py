@@ -10,7 +10,7 @@ from lightning_timing.clocks import NS_IN_S
 from lightning_timing.comparison import Absence, Comparison, MeanIteration, MeasurementChange, Side, Throughput
 from lightning_timing.conditions import differences
 from lightning_timing.median_change import TOO_FEW, TOO_UNEVEN, mean_change, median_change
-from lightning_timing.phases import ITERATION, PHASES, STAGES, place_in_loop
+from lightning_timing.phases import ITERATION, PHASES, STAGES, place_in_loop, whole_of
 from lightning_timing.run_times import Measured
 
 if TYPE_CHECKING:
@@ -110,22 +110,31 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
     old, new = before.times(_ITERATION), after.times(_ITERATION)
     if old and new:
         mean = _mean(stage, old, new)
-        if _differ_in_length(before, after) and (names := _heavy_on_one_side(before, after)):
+        if mean.reason is None and (names := _perhaps_yet_to_come(before, after)):
             reason = f"runs of different lengths, and on one side only: {', '.join(names)}"
             mean = replace(mean, low=None, high=None, verdict=TOO_UNEVEN, reason=reason)
         yield mean
 
 
-def _heavy_on_one_side(before: _RunsInStage, after: _RunsInStage) -> list[str]:
-    """Names the phases that only one side has, and which count there: a shorter run may have ended before they came."""
+def _perhaps_yet_to_come(before: _RunsInStage, after: _RunsInStage) -> list[str]:
+    """Names the phases that count on one side and which the other, shorter one may have ended before."""
+    if not _differ_in_length(before, after):
+        return []
     return [
         measured.name
         for measured in dict.fromkeys((*before.measured, *after.measured))
         if measured.clock == "host"
-        and measured.name in PHASES
+        and (whole_of(measured.name) or measured.name) in PHASES
         and bool(before.times(measured)) != bool(after.times(measured))
         and max(before.share_of(measured), after.share_of(measured)) > MIN_BETWEEN
+        and _is_too_rare(measured, *((before, after) if before.times(measured) else (after, before)))
     ]
+
+
+def _is_too_rare(measured: Measured, having: _RunsInStage, lacking: _RunsInStage) -> bool:
+    """Whether a phase recurs so seldom where it occurs that the runs without it may be too short for it."""
+    every = sum(times.iterations for times in having.stages) / sum(map(len, having.times(measured)))
+    return max(times.iterations for times in lacking.stages) < 2 * every
 
 
 def _differ_in_length(before: _RunsInStage, after: _RunsInStage) -> bool:

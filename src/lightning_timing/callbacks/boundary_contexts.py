@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
+from functools import partial
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final
@@ -22,7 +23,19 @@ empty function does, and most contexts of a batch need no more."""
 Handler = Callable[[], object]
 
 
-class Quiet(ContextDecorator):
+class _Decorator:
+    """Lets a context decorate a function, as `ContextDecorator` does, but without a `__dict__` for each context."""
+
+    __slots__ = ()
+
+    __call__ = ContextDecorator.__call__
+
+    def _recreate_cm(self) -> Any:
+        """Returns the context for one call of a decorated function."""
+        return self
+
+
+class Quiet(_Decorator):
     """The context of an action that is no boundary."""
 
     __slots__ = ()
@@ -30,7 +43,7 @@ class Quiet(ContextDecorator):
     __enter__ = __exit__ = ignore
 
 
-class AtOnce(ContextDecorator):
+class AtOnce(_Decorator):
     """The context of a boundary whose edges are handled at once.
 
     Args:
@@ -61,7 +74,7 @@ class AtOnce(ContextDecorator):
             self._part.fail(failure, may_raise=error is None)
 
 
-class Noted(ContextDecorator):
+class Noted(_Decorator):
     """The context of a boundary whose edges are noted with their times, to be handled later: see `noted`."""
 
     __slots__ = ()
@@ -104,8 +117,13 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             part.fail(failure, may_raise=error is None)
 
+    def for_one_call(_: Noted) -> AtOnce:
+        """Returns the context for a decorated function, which may be called when edges are not noted any more."""
+        return AtOnce(partial(trail.note, begin), partial(trail.note, end), partial(trail.note, fail), part)
+
     own = {
         "__slots__": (),
+        "_recreate_cm": for_one_call,
         "__enter__": ignore if begin is ignore else noting(trail.edges, begin, clock) or note_beginning,
         "__exit__": ignore if end is ignore else note_end,
     }
@@ -113,7 +131,7 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
     return context
 
 
-class AtTimes(ContextDecorator):
+class AtTimes(_Decorator):
     """The context of a boundary that is only sometimes a phase, which is found out each time that it begins.
 
     Args:
@@ -133,6 +151,10 @@ class AtTimes(ContextDecorator):
         self._inner = self._mere_boundary = mere_boundary
         self._part = part
 
+    def _recreate_cm(self) -> AtTimes:
+        phase, mere_boundary = self._phase._recreate_cm(), self._mere_boundary._recreate_cm()
+        return AtTimes(self._is_phase, phase, mere_boundary, self._part)
+
     def __enter__(self) -> None:
         self._inner = self._mere_boundary
         with self._part:
@@ -146,7 +168,7 @@ class AtTimes(ContextDecorator):
         self._inner.__exit__(kind, error, trace)
 
 
-class OfThread(ContextDecorator):
+class OfThread(_Decorator):
     """Wraps the context of a boundary that other threads may open too: it takes effect on the loop's thread only.
 
     Args:
@@ -159,6 +181,9 @@ class OfThread(ContextDecorator):
     def __init__(self, inner: AtOnce | Noted, thread: int) -> None:
         self._inner = inner
         self._thread = thread
+
+    def _recreate_cm(self) -> OfThread:
+        return OfThread(self._inner._recreate_cm(), self._thread)
 
     def __enter__(self) -> None:
         if get_ident() == self._thread:
@@ -177,7 +202,7 @@ Context = Quiet | BoundaryContext
 QUIET: Final = Quiet()
 
 
-class Both(ContextDecorator):
+class Both(_Decorator):
     """The user's profiler's context around ours, so that what it costs is charged to no phase."""
 
     __slots__ = ("_inner", "_outer")
@@ -188,7 +213,7 @@ class Both(ContextDecorator):
     def _recreate_cm(self) -> Both:
         """Returns a context for one call of a decorated function, as the user's profiler's can be entered only once."""
         recreate: Callable[[], AbstractContextManager[Any]] = getattr(self._outer, "_recreate_cm", lambda: self._outer)
-        return Both(recreate(), self._inner)
+        return Both(recreate(), self._inner._recreate_cm())
 
     def __enter__(self) -> Any:
         value = self._outer.__enter__()
