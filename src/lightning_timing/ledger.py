@@ -136,7 +136,9 @@ class Ledger:
         Args:
             at_last: Close it as of the last boundary instead of now.
         """
-        end = self.last_ns if at_last else max(self.read(), self.last_ns)
+        end = self.last_ns if at_last else self.read()
+        if end < self.last_ns:  # as in `enter`
+            end = self.last_ns
         self.is_open = False
         self.total_ns = end - self.begin_ns
         self.other_ns = self.total_ns - self._inside[0]
