@@ -31,7 +31,7 @@ class _Decorator:
     __call__ = ContextDecorator.__call__
 
     def _recreate_cm(self) -> Any:
-        """Returns the context for one call of a decorated function."""
+        """Returns the context for one call of a decorated function. `ContextDecorator` calls it by this name."""
         return self
 
 
