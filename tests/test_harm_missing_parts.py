@@ -1,4 +1,4 @@
-"""Where a package or a device is missing: everything imports, one warning says what is off, and the rest is right."""
+"""Where a package, a device or a system call is missing: all imports, one warning says what is off, the rest holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = """
-import gc, json, os, signal, sys, warnings
+import contextlib, gc, io, json, os, signal, sys, warnings
 from pathlib import Path
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -44,7 +44,15 @@ def train(callbacks):
     trainer.fit(model, DataLoader(TensorDataset(torch.ones(6, 2)), batch_size=1))
     return [parameter.tolist() for parameter in model.parameters()]
 
+ONLY_ON_POSIX = ("O_NOFOLLOW", "O_NONBLOCK", "fork", "pread", "pwrite", "register_at_fork", "sched_getaffinity")
+
 def take_away(package):
+    if package == "posix":  # as on Windows
+        for name in ONLY_ON_POSIX:
+            delattr(os, name)
+        for name in ("SIGPIPE", "alarm"):
+            delattr(signal, name)
+        return
     for name in list(sys.modules):
         if name.partition(".")[0] == package:
             sys.modules[name] = None
@@ -68,8 +76,11 @@ def run_without(missing):
         by_hand.finish_iter()
         by_hand.print_eval_times()
         measured = by_hand.summary().stages["train"].measurements["mine"].count
+        from lightning_timing.cli.main import main
+        with contextlib.redirect_stdout(io.StringIO()):
+            exit_code = 0 if "rich" in missing else main(["report", "."])
     said = [str(each.message) for each in caught if str(each.message).startswith("lightning_timing: ")]
-    told = {"imported": imported, "said": said, "weights": weights, "measured": measured}
+    told = {"imported": imported, "said": said, "weights": weights, "measured": measured, "exit_code": exit_code}
     Path("told.json").write_text(json.dumps(told))
 
 torch.set_num_threads(1)  # a child would wait for threads that it has not
@@ -99,6 +110,7 @@ MISSING = {
     "nvtx": [NO_NVTX, NO_CUDA],
     "psutil": [NO_PSUTIL, NO_CUDA, NO_PSUTIL],  # asked for twice: by the callback, and by hand
     "rich": [NO_CUDA, NO_RICH],
+    "posix": [NO_CUDA],
     "nvtx+psutil+rich": [NO_PSUTIL, NO_NVTX, NO_CUDA, NO_RICH, NO_PSUTIL],
 }
 
@@ -129,6 +141,7 @@ def test_there_is_one_warning_for_each_part_that_was_asked_for(missing: str, fol
 def test_the_training_and_its_figures_are_as_they_would_be(missing: str, folder: Path) -> None:
     assert told(folder / missing)["weights"] == json.loads((folder / "untimed.json").read_text())
     assert told(folder / missing)["measured"] == 1
+    assert told(folder / missing)["exit_code"] == 0
     assert [row["batch_idx"] for row in rows(folder / missing)] == list(range(6))
     assert all(row["device_ns"] is None for row in rows(folder / missing))
     found = summary(folder / missing)

@@ -403,11 +403,11 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
 def test_a_pipe_or_a_folder_under_a_records_name(tmp_path: Path) -> None:
     run_dir = write_lines(tmp_path, [])
     os.mkfifo(run_dir / "timing" / "rank1.jsonl")
-    assert "rank1.jsonl: not a regular file" in message_of(run_dir)
+    assert "rank1.jsonl: cannot be read: not a regular file" in message_of(run_dir)
 
     (run_dir / "timing" / "rank1.jsonl").unlink()
     (run_dir / "timing" / "rank1.jsonl").mkdir()
-    assert "rank1.jsonl: not a regular file" in message_of(run_dir)
+    assert "rank1.jsonl: cannot be read: not a regular file" in message_of(run_dir)
 
 
 @pytest.mark.parametrize("name", ["empty", "file"])

@@ -206,6 +206,14 @@ def test_a_read_only_folder(tmp_path: Path, read_only_for_this_process: Callable
     assert len(written_by_a_failing_writer(folder / "timing" / "rank0.jsonl")) == 1
 
 
+def test_an_error_that_nobody_thought_of_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("lightning_timing.regular_file.os.open")
+
+    (failure,) = written_by_a_failing_writer(file_in(tmp_path))
+
+    assert "AttributeError" in failure
+
+
 def test_a_failure_is_told_on_the_callers_thread_and_once(tmp_path: Path) -> None:
     told_on: list[threading.Thread] = []
     writer = RecordWriter(tmp_path, header(), lambda _: told_on.append(threading.current_thread()))
@@ -258,7 +266,7 @@ def test_storage_that_hangs_costs_bounded_time_and_memory(tmp_path: Path, monkey
         released.wait(PATIENCE_S)
         return real_open(*arguments)
 
-    monkeypatch.setattr("lightning_timing.record_writer.os.open", hanging_open)
+    monkeypatch.setattr("lightning_timing.regular_file.os.open", hanging_open)
     told: list[str] = []
     large = rows([{**phases(forward=MS), "x" * 2**20: 1}])[0]
     writer = RecordWriter(file_in(tmp_path), header(), told.append)

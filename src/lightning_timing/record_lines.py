@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -12,6 +11,7 @@ import msgspec
 
 from lightning_timing.errors import BadInputError
 from lightning_timing.record import SCHEMA_VERSION, IterationRow, Line, OutsideRow, SegmentEnd, SegmentHeader
+from lightning_timing.regular_file import open_to_read
 
 MAX_LINE_BYTES: Final = 16 * 2**20
 """A longer line is refused before it is read whole: a row of 10,000 measurements takes well below 1 MiB."""
@@ -54,13 +54,9 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         if not path.resolve().is_relative_to(path.parent.resolve()):
             raise BadInputError(f"{path}: a link that leads out of its folder")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe must not block
+        return os.fdopen(open_to_read(path), "rb")
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
         raise BadInputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise BadInputError(f"{path}: not a regular file")
-    return os.fdopen(descriptor, "rb")
 
 
 def bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import threading
 import time
 from collections import deque
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lightning_timing.record import IterationRow, OutsideRow, RunSummary, SegmentEnd, SegmentHeader, Status
+from lightning_timing.regular_file import open_to_append
 from lightning_timing.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -148,6 +147,8 @@ class RecordWriter:
             self._write()  # what was handed over while the last write was going on
         except (OSError, ValueError) as error:  # ValueError: a path that no file can have
             self._failure = f"{self._path}: {getattr(error, 'strerror', None) or error}"
+        except Exception as error:  # noqa: BLE001  # there is nobody on this thread to catch it; the next call tells of it
+            self._failure = f"{self._path}: {error!r}"
 
     def _write(self, *, is_first: bool = False) -> None:
         lines = [self._pending.popleft() for _ in range(len(self._pending))]
@@ -160,12 +161,10 @@ class RecordWriter:
         except FileNotFoundError:  # the folder was deleted once more, just now
             descriptor = self._open()
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            if is_first or status.st_size == 0:
+            size = os.fstat(descriptor).st_size
+            if is_first or size == 0:
                 lines.insert(0, self._header)
-            if is_first and status.st_size > 0 and os.pread(descriptor, 1, status.st_size - 1) != b"\n":
+            if is_first and size > 0 and _last_byte(descriptor) != b"\n":
                 lines.insert(0, b"")  # ends the half line of a run that was killed
             _write_all(descriptor, b"\n".join(lines) + b"\n")
         finally:
@@ -174,7 +173,12 @@ class RecordWriter:
     def _open(self) -> int:
         """Opens the file, and makes it and its folder if need be."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        return open_to_append(self._path)
+
+
+def _last_byte(descriptor: int) -> bytes:
+    os.lseek(descriptor, -1, os.SEEK_END)  # what is written goes to the end in any case
+    return os.read(descriptor, 1)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -6,7 +6,6 @@ import argparse
 import importlib
 import io
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -26,6 +25,8 @@ COMMANDS: Final[Mapping[str, str]] = {
 """The subcommands and what each shows. Their modules are imported only when chosen, so that `--help` stays quick."""
 
 EXIT_BAD_INPUT: Final = 2
+_EXIT_READER_WENT_AWAY: Final = 141
+"""What a shell reports for any program whose reader went away: 128 and the number of SIGPIPE, which Windows lacks."""
 _MAX_ERROR_LENGTH: Final = 1000
 
 
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except BrokenPipeError:
         _abandon_stdout()
-        return 128 + signal.SIGPIPE  # what a shell reports for any program whose reader went away
+        return _EXIT_READER_WENT_AWAY
     except (TimingError, OSError) as error:
         print(f"lightning-timing: {printable(str(error), _MAX_ERROR_LENGTH)}", file=sys.stderr)
         _flush_or_abandon_stdout()
