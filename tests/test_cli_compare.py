@@ -350,6 +350,19 @@ def test_a_part_without_its_whole_has_its_full_name(tmp_path: Path, capsys: pyte
     assert "\ncallbacks/Saver  " in capsys.readouterr().out
 
 
+def test_how_many_rows_would_differ_by_chance_is_said_where_some_do(
+    before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "2 of 3 rows differ; had nothing changed, about 0.2 would by chance"
+    assert compare(before, after) == 0
+    assert line in capsys.readouterr().out.splitlines()
+
+    assert compare(before, after, "--measurement", "forward") == 0  # the one that was asked for
+    assert "rows differ" not in capsys.readouterr().out
+    assert compare(before, write_run(tmp_path / "again", noisy_ms(3))) == 0
+    assert "rows differ" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("samples", "options", "line"),
     [

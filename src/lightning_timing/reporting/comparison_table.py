@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.conditions import OVERRIDES
-from lightning_timing.median_change import FASTER, SLOWER, TOO_FEW
+from lightning_timing.median_change import CONFIDENCE, FASTER, SLOWER, TOO_FEW
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
 from lightning_timing.reporting.summary import UNMEASURED
 from lightning_timing.reporting.tree import tree
@@ -95,7 +95,7 @@ def _stage_blocks(
     yield Heading(f"{stage}: medians")
     if changes:
         yield Table(_CHANGE_COLUMNS, tuple(_change_rows(changes)))
-    lines = list(map(_throughput_line, throughputs))
+    lines = [*_differing_line(changes), *map(_throughput_line, throughputs)]
     for verdict, reason in dict.fromkeys((change.verdict, change.reason) for change in changes if change.reason):
         names = [_label(change) for change in changes if change.reason == reason]
         lines.append(f"{verdict}: {', '.join(names)} ({reason})")
@@ -104,6 +104,15 @@ def _stage_blocks(
             lines.append(f"{words}: {', '.join(names)}")
     if lines:
         yield Lines(tuple(lines))
+
+
+def _differing_line(changes: list[MeasurementChange]) -> Iterator[str]:
+    """Says of how many rows some differ, since each may do so by chance."""
+    judged = [change for change in changes if change.has_interval]
+    differing = sum(change.verdict in (FASTER, SLOWER) for change in judged)
+    if differing and len(judged) > 1:
+        by_chance = (1 - CONFIDENCE) * len(judged)
+        yield f"{differing} of {len(judged)} rows differ; had nothing changed, about {by_chance:.1g} would by chance"
 
 
 def _mean_lines(comparison: Comparison) -> Iterator[str]:
