@@ -27,4 +27,4 @@ def test_a_notice_is_a_call_of_a_followers_method(call: ast.Call) -> None:
 def test_all_that_followers_are_notified_of_is_looked_at() -> None:
     by_name = {ast.literal_eval(call.args[0]) for call in notices()}
     methods = {name for name, value in vars(PhaseFollower).items() if inspect.isfunction(value) and name[0] != "_"}
-    assert by_name | {"enter", "leave"} == methods  # which the machine calls itself, at each edge
+    assert by_name | {"enter", "leave"} == methods  # which are called without `tell`, at each edge

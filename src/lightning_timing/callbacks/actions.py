@@ -123,13 +123,13 @@ class ActionMeanings:
 
     def of_start_and_stop(self, action: str) -> ActionMeaning | None:
         """Returns the meaning of an action that is started and stopped by name; None where it is no boundary."""
-        machine = self._machine
+        machine, optimization = self._machine, self._machine.optimization
         if action.rpartition(".")[2] in _FETCHES:
             return ActionMeaning(
                 before=machine.fetch_began, after=machine.fetch_ended, turn=machine.iteration_ended, can_wait=True
             )
         if action == "optimizer_step":
-            return ActionMeaning(before=machine.step_began, after=machine.step_ended, can_wait=True)
+            return ActionMeaning(before=optimization.step_began, after=optimization.step_ended, can_wait=True)
         return None
 
     def of_context(self, action: str) -> ActionMeaning | None:
@@ -162,37 +162,37 @@ class ActionMeanings:
         return None
 
     def _of_strategy(self, hook: str) -> ActionMeaning | None:
-        machine = self._machine
+        optimization = self._machine.optimization
         if hook == "batch_to_device":
-            return ActionMeaning(after=machine.transferred)
+            return ActionMeaning(after=self._machine.transferred)
         if hook in STEPS:
-            return ActionMeaning(phase=FORWARD, before=machine.closure_began)
+            return ActionMeaning(phase=FORWARD, before=optimization.closure_began)
         if hook == "backward":
-            return ActionMeaning(phase=BACKWARD, before=machine.backward_began)
+            return ActionMeaning(phase=BACKWARD, before=optimization.backward_began)
         return None
 
     def _of_module(self, hook: str) -> ActionMeaning | None:
-        machine, module = self._machine, self._trainer.lightning_module
+        machine, optimization, module = self._machine, self._machine.optimization, self._trainer.lightning_module
         if hook == "optimizer_step":
-            return ActionMeaning(before=machine.step_began, after=machine.step_ended)
+            return ActionMeaning(before=optimization.step_began, after=optimization.step_ended)
         if hook == "optimizer_zero_grad":
             return ActionMeaning(phase=ZERO_GRAD)
         if hook == "lr_scheduler_step":
             return ActionMeaning(phase=LR_SCHEDULER)
         if hook == "configure_gradient_clipping":
             clips = self._clips() or overrides(module, hook)
-            return ActionMeaning(GRAD_CLIP, after=machine.gradients_ready, is_phase=None if clips else self._clips)
+            return ActionMeaning(GRAD_CLIP, after=optimization.gradients_ready, is_phase=None if clips else self._clips)
         if hook in _PREPARING:
             return self._of_preparation(module, hook)
         is_a_hook = hook.startswith("on_") and not hook.endswith("_batch_transfer")
         phase = callback_phase(type(module).__name__) if is_a_hook and overrides(module, hook) else None
         if not module.automatic_optimization:
             if hook == "on_before_backward":
-                return ActionMeaning(phase, after=machine.backward_announced)
+                return ActionMeaning(phase, after=optimization.backward_announced)
             if hook == "on_after_backward":
-                return ActionMeaning(phase, before=machine.backward_over)
+                return ActionMeaning(phase, before=optimization.backward_over)
             if hook == "on_before_optimizer_step":
-                return ActionMeaning(phase, after=machine.gradients_ready)
+                return ActionMeaning(phase, after=optimization.gradients_ready)
         if hook in _BATCH_ENDS:
             return ActionMeaning(phase, after=machine.batch_completed)
         if hook in _EVALUATION_STARTS:
@@ -222,7 +222,7 @@ class ActionMeanings:
         callback = next((c for c in same_key if not isinstance(c, TimingCallback) and overrides(c, hook)), None)
         phase = None if callback is None else callback_phase(type(callback).__name__)
         if hook == "on_after_backward" and not self._trainer.lightning_module.automatic_optimization:
-            return ActionMeaning(phase, before=self._machine.backward_over)
+            return ActionMeaning(phase, before=self._machine.optimization.backward_over)
         if hook in _EVALUATION_EPOCH_ENDS:
             return ActionMeaning(phase, before=self._machine.evaluation_batches_ended)
         return ActionMeaning(phase) if phase else None

@@ -212,7 +212,7 @@ class ProfilerTap:
 
     def _handlers(self, meaning: ActionMeaning) -> tuple[Handler, Handler, Handler]:
         """Returns the handlers of the beginning of an action, of its end, and of its end by an exception."""
-        enter, leave = self._machine.enter, self._machine.leave
+        enter, leave = self._machine.phases.enter, self._machine.phases.leave
         entering = [] if meaning.phase is None else [partial(enter, meaning.phase)]
         leaving = [] if meaning.phase is None else [partial(leave, meaning.phase)]
         before = [] if meaning.before is None else [meaning.before]

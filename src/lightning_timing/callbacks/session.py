@@ -110,20 +110,19 @@ class Session:
         return MethodWatch(methods, partial(note, began), partial(note, ended), self.part)
 
     def _watch_steps(self, optimizers: list[Any]) -> OptimizerWatch:
-        note, machine = self.trail.note, self.machine
-        return OptimizerWatch(
-            optimizers, partial(note, machine.step_called), partial(note, machine.closure_began), self.part
-        )
+        note, optimization = self.trail.note, self.machine.optimization
+        step_called, closure_began = partial(note, optimization.step_called), partial(note, optimization.closure_began)
+        return OptimizerWatch(optimizers, step_called, closure_began, self.part)
 
     def _watch_backward(self, strategies: list[Any]) -> MethodWatch:
         """Watches for the end of a backward, which no hook tells of where it fails."""
-        over = partial(self.trail.note, self.machine.backward_over)
+        over = partial(self.trail.note, self.machine.optimization.backward_over)
         return MethodWatch([(strategy, "backward") for strategy in strategies], nothing, over, self.part)
 
     def note_step_of(self, index: int) -> None:
         """Notes that the optimizer of this index steps."""
         if index not in self._identified:
-            self._identified[index] = partial(self.machine.step_identified, index)
+            self._identified[index] = partial(self.machine.optimization.step_identified, index)
         self.trail.note(self._identified[index])
 
     def _choose_who_is_told_late(self) -> None:
@@ -151,9 +150,10 @@ class Session:
         is_automatic = trainer.lightning_module.automatic_optimization
         self.steps = step_count_of(trainer, is_automatic)
         expects_backward = is_automatic and not _has_no_backward(trainer)
-        if (is_automatic, expects_backward) == (self._is_automatic, self.machine.expects_backward):
+        optimization = self.machine.optimization
+        if (is_automatic, expects_backward) == (self._is_automatic, optimization.expects_backward):
             return
-        self._is_automatic, self.machine.expects_backward = is_automatic, expects_backward
+        self._is_automatic, optimization.expects_backward = is_automatic, expects_backward
         self._backward.close()
         self._backward = self._watch_backward([] if is_automatic else [trainer.strategy])
         self._tap.forget_boundaries()  # and the routines with them, which are known by what handles these
@@ -167,8 +167,9 @@ class Session:
         self._steps.close()
         self._steps = self._watch_steps(trainer.optimizers if is_up_to_the_module else [])
         hears_of_steps = is_up_to_the_module and self._steps.hears_all
-        if hears_of_steps != self.machine.hears_of_steps:
-            self.machine.hears_of_steps = hears_of_steps
+        optimization = self.machine.optimization
+        if hears_of_steps != optimization.hears_of_steps:
+            optimization.hears_of_steps = hears_of_steps
             self._tap.forget_boundaries()
 
     def _look_who_logs(self, trainer: Any) -> None:
