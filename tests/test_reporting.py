@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import html
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from figures import device, measurement, not_measured, stage
@@ -325,6 +327,40 @@ def test_columns_left_out_are_named_below_their_table() -> None:
         render([table], width=40, all_columns="--json").split()
     )
     assert "left out" not in render([table], width=100)
+
+
+class ZMQInteractiveShell:
+    """By this name of a shell rich knows a notebook."""
+
+
+@pytest.fixture
+def shown_in_cell(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Makes this process a notebook to rich; what rich shows in the cell by itself."""
+    shown: list[Any] = []
+    monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+    monkeypatch.setattr("rich.jupyter.display", lambda *parts: shown.append(parts))
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.delenv("JUPYTER_COLUMNS", raising=False)
+    return shown
+
+
+LONG_LINE = Lines(("word " * 100,))
+
+
+def test_in_a_notebook_nothing_is_shown_beside_the_text(shown_in_cell: list[Any]) -> None:
+    assert render([Heading("title"), LONG_LINE]).startswith("title\nword word")
+    assert shown_in_cell == []
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 115), ("90", 90)])
+def test_in_a_notebook_it_is_as_wide_as_a_rich_progress_bar_prints(
+    columns: str | None, width: int, shown_in_cell: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if columns is not None:
+        monkeypatch.setenv("JUPYTER_COLUMNS", columns)
+    longest = max(map(len, render([LONG_LINE]).splitlines()))
+    assert width - len("word ") < longest <= width
+    assert len(render([LONG_LINE], width=50).splitlines()[0]) == len("word " * 10) - 1
 
 
 def test_colors_are_for_terminals() -> None:

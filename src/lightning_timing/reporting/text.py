@@ -27,7 +27,7 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
 
     Args:
         blocks: The report.
-        width: Characters a line; None for the terminal's width, or 120 where there is none.
+        width: Characters a line; None for the terminal's or the notebook's width, or 120 where there is none.
         color: For a terminal: colours and line-drawing characters. Else plain text.
         all_columns: Says how to see all columns; shown below a table that leaves some out.
 
@@ -39,8 +39,9 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
 
     console = Console(
         file=io.StringIO(),
-        width=max(width or shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns, _MIN_WIDTH),
+        width=max(width or _own_width(), _MIN_WIDTH),
         force_terminal=color,
+        force_jupyter=False,  # it would show an empty output in the cell for a text that is captured
         color_system="standard" if color else None,
         legacy_windows=False,
         highlight=False,
@@ -58,6 +59,15 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
             else:
                 console.print(*map(Text, block.lines), sep="\n")
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def _own_width() -> int:
+    """Returns how many characters fit in a line where this process prints."""
+    from rich.console import Console
+
+    console = Console()
+    # In a notebook RichProgressBar hands on what is printed to rich, which folds at its own width whatever is wider.
+    return console.width if console.is_jupyter else shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
 
 
 def _fitting_columns(table: Table, width: int) -> dict[int, int]:
