@@ -228,7 +228,7 @@ HYDRA_CONFIG = "hydra.core.hydra_config"
 
 def job(folder: Path, overrides: list[str]) -> Any:
     """Stands in for Hydra's module in a job that has this folder and these overrides."""
-    config = SimpleNamespace(runtime=SimpleNamespace(output_dir=str(folder)), overrides=SimpleNamespace(task=overrides))
+    config = SimpleNamespace(runtime={"output_dir": str(folder)}, overrides=SimpleNamespace(task=overrides))
     return SimpleNamespace(HydraConfig=SimpleNamespace(initialized=lambda: True, get=lambda: config))
 
 

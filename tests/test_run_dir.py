@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_records import lightning
+from hydra import compose, initialize
+from hydra.core.hydra_config import HydraConfig
+from ledger_records import lightning, rows
 from tiny_training import fit_tiny, tiny_loader, tiny_module
 
 from lightning_timing import StopwatchCallback, TimingError
@@ -89,3 +92,16 @@ def test_a_run_without_a_folder_goes_on_untimed_and_leaves_nothing_behind(
 
     assert trainer.global_step == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_composed_in_a_notebook_is_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where an app reads `hydra:` itself, notebooks and tests set this config, in which no folder was made for a job.
+    with initialize(version_base=None, config_path=None):
+        config = compose(return_hydra_config=True)
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
+    HydraConfig.instance().set_config(config)
+
+    stopwatch = copy.deepcopy(StopwatchCallback(num_warmup_iters=0))
+    fit_tiny(lightning(), tmp_path, tiny_module(lightning()), tiny_loader(2), callbacks=[stopwatch])
+
+    assert len(rows(tmp_path)) == 2

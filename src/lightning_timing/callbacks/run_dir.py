@@ -68,7 +68,10 @@ def hydra_job() -> HydraJob | None:
     if hydra_config is None or not hydra_config.HydraConfig.initialized():
         return None
     config = hydra_config.HydraConfig.get()
-    return HydraJob(config.runtime.output_dir, _by_name(config.overrides.task))
+    directory = config.runtime.get("output_dir")
+    if directory is None:  # set from `compose`, as notebooks and tests do, where no job was started
+        return None
+    return HydraJob(directory, _by_name(config.overrides.task))
 
 
 def _by_name(overrides: Iterable[str]) -> dict[str, str]:
