@@ -362,6 +362,20 @@ def test_a_stopwatch_enabled_by_hand_stays_its_owner_s_and_that_is_said(
         mine.reset()
 
 
+def test_a_stopwatch_enabled_by_hand_is_said_of_each_run_of_the_process(tmp_path: Path) -> None:
+    pl = lightning()
+    mine = Stopwatch(num_warmup_iters=0)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            for name in ("a", "b", "c"):
+                fit_tiny(pl, tmp_path / name, tiny_module(pl), tiny_loader(1), callbacks=[stopwatch(FakeClock())])
+    finally:
+        mine.reset()
+
+    assert ["enabled before the run" in str(each.message) for each in caught].count(True) == 3
+
+
 def test_a_profiler_set_by_somebody_else_in_mid_epoch_is_said_once_and_ends_nothing(tmp_path: Path) -> None:
     pl = lightning()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 from whole_suite import our_warnings
 
@@ -25,6 +27,26 @@ def test_it_goes_off_with_one_warning_and_stays_off() -> None:
     assert part.is_off
     assert turned_off == [True]
     assert said == [f"{OFF}ValueError: no oil"]
+
+
+def test_what_failed_in_an_earlier_run_of_the_process_is_said_again() -> None:
+    # As where a cell of a notebook is run again: without this Python would show one of the two.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            with Part("the lamp", strict=False):
+                raise ValueError("no oil")
+
+    assert [str(each.message) for each in caught] == [f"{OFF}ValueError: no oil"] * 2
+
+
+def test_a_filter_of_the_user_s_by_the_module_applies_to_what_is_said_of_a_run() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", module=__name__)
+        Part("the lamp", strict=False).fail("no oil")
+
+    assert caught == []
 
 
 def test_a_reason_may_be_in_words() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -70,7 +71,26 @@ class Part:
 
 def warn_that_off(name: str, reason: str) -> None:
     """Warns that something is off for the rest of the run, and why."""
-    warnings.warn(f"lightning_timing: {name} is off for the rest of this run: {reason}", stacklevel=3)
+    warn_of_run(f"{name} is off for the rest of this run: {reason}", stacklevel=3)
+
+
+def warn_of_run(message: str, stacklevel: int) -> None:
+    """Warns of what is missing in one run.
+
+    `warnings.warn` would say the same of the first run of a process alone, though a notebook has many.
+
+    Args:
+        message: What to say.
+        stacklevel: Whose line is shown, as for `warnings.warn`.
+    """
+    frame = sys._getframe(stacklevel)
+    warnings.warn_explicit(
+        f"lightning_timing: {message}",
+        UserWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+    )
 
 
 _said: set[str] = set()

@@ -15,6 +15,7 @@ from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
 from lightning_timing.nvtx_domain import DOMAIN
 from lightning_timing.nvtx_ranges import start_process_range
+from lightning_timing.parts import warn_of_run
 from lightning_timing.phases import TRAIN
 from lightning_timing.record import Status
 from lightning_timing.recording import IterationLabel
@@ -176,8 +177,8 @@ class CUDAProfilerCallback(PhaseCallback):
         finally:
             running.window.close()
         if not running.window.was_opened and trainer.state.fn == "fit" and status == "completed":
-            warnings.warn(
-                f"lightning_timing: the capture window never opened: the run had fewer than start_step + 1 = "
+            warn_of_run(
+                f"the capture window never opened: the run had fewer than start_step + 1 = "
                 f"{self.start_step + 1} training batches; lower start_step or train longer",
                 stacklevel=2,
             )

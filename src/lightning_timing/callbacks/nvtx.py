@@ -10,6 +10,7 @@ from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.nvtx_ranges import NVTX_RANGES
+from lightning_timing.parts import warn_of_run
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
 from lightning_timing.record import Status
 from lightning_timing.recording import IterationLabel
@@ -112,7 +113,7 @@ class NVTXCallback(PhaseCallback):
         """Enables the wrapper, and follows the phases if ranges have any effect."""
         if NVTX_RANGES.is_enabled:
             if NVTX_RANGES._is_recording and not NVTX_RANGES._pushes_phases and not trainer.global_rank:
-                warnings.warn(f"lightning_timing: {_ENABLED_BEFORE}", stacklevel=2)
+                warn_of_run(_ENABLED_BEFORE, stacklevel=2)
             return None
         with warnings.catch_warnings() if trainer.global_rank else nullcontext():
             if trainer.global_rank:
@@ -140,6 +141,4 @@ class NVTXCallback(PhaseCallback):
             NVTX_RANGES.disable()
         if left_open and status == "completed":
             listing = "\n".join(f"  {left}" for left in left_open)
-            warnings.warn(
-                f"lightning_timing: NVTX ranges were left open at the end of the run:\n{listing}", stacklevel=2
-            )
+            warn_of_run(f"NVTX ranges were left open at the end of the run:\n{listing}", stacklevel=2)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from lightning_timing.errors import TimingError
+from lightning_timing.parts import warn_of_run
 from lightning_timing.validation import is_whole_number
 
 Ranks = tuple[int, ...] | Literal["all"]
@@ -39,8 +39,8 @@ def takes_part(trainer: Any, ranks: Ranks, what: str) -> bool:
     """
     chosen = range(trainer.world_size) if ranks == "all" else ranks
     if trainer.global_rank == 0 and ranks and min(chosen) >= trainer.world_size:
-        warnings.warn(
-            f"lightning_timing: {what} is off, as the run has none of the ranks {list(chosen)}: its ranks are 0 to "
+        warn_of_run(
+            f"{what} is off, as the run has none of the ranks {list(chosen)}: its ranks are 0 to "
             f"{trainer.world_size - 1}",
             stacklevel=2,
         )

@@ -26,7 +26,7 @@ from lightning_timing.errors import TimingError
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.names import shown, why_refused
 from lightning_timing.overhead import overhead_of
-from lightning_timing.parts import Part
+from lightning_timing.parts import Part, warn_of_run
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import TIMING_FOLDER, Status
 from lightning_timing.recording import MeasuredIteration, RecorderSettings
@@ -195,7 +195,7 @@ class StopwatchCallback(PhaseCallback):
                 STOPWATCH._attach(recorder, printer=printer, part=self._part, printing=printing)
                 undo.callback(STOPWATCH._detach, recorder)
             elif prints and (why_not := _why_not_attached(trainer)):
-                warnings.warn(f"lightning_timing: {why_not}", stacklevel=2)
+                warn_of_run(why_not, stacklevel=2)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
             session.on_off.append(self.turn_off)  # or what the user measures waits for ever
