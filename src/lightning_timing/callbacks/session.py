@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import STEPS, ActionMeanings, overrides
@@ -86,6 +88,8 @@ class Session:
         self._steps = self._watch_steps([])
         self._backward = self._watch_backward([])
         self._others: list[MethodWatch] = []
+        # Lightning calls no `on_exception` in a process that its strategy has started, by ddp_notebook or ddp_spawn.
+        self._at_exit = None if parent_process() is None else Finalize(None, self._process_ends, exitpriority=0)
         try:
             self._begin_to_watch(trainer)
         except BaseException:
@@ -182,11 +186,20 @@ class Session:
 
     def _exception_raised(self) -> None:
         """Ends the run for our callbacks ahead of another's `on_exception`: if that fails, Lightning calls no other."""
-        error = sys.exc_info()[1]
         self.part.strict = False
+        error = sys.exc_info()[1]
         if error is not None:
-            for tell in self.on_exception:
-                tell(error)
+            self._end_for_all(error)
+
+    def _end_for_all(self, error: BaseException) -> None:
+        for tell in self.on_exception:
+            tell(error)
+
+    def _process_ends(self) -> None:
+        """Ends the run, which is not over, as the process is about to end."""
+        # torch, which runs the ranks of a strategy, returns after Ctrl-C, and exits after any other exception.
+        self.part.strict = False
+        self._end_for_all(KeyboardInterrupt() if sys.exc_info()[1] is None else RuntimeError())
 
     def call_last(self, end: Callable[[], None]) -> None:
         """Calls `end` when all else in the run is over, unless an exception ends the run before."""
@@ -204,6 +217,8 @@ class Session:
         if self.is_installed(trainer):
             trainer.profiler = self._tap.users_profiler
         self._guard.close()
+        if self._at_exit is not None:
+            self._at_exit.cancel()
 
 
 def _has_no_backward(trainer: Any) -> bool:

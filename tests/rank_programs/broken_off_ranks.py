@@ -1,0 +1,34 @@
+"""The rank that a strategy has forked is broken off in mid-epoch: `broken_off_ranks.py RUN_DIR failed|interrupted`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from ledger_records import lightning
+from tiny_training import fit_tiny, tiny_loader, tiny_module
+
+from lightning_timing import StopwatchCallback
+
+if __name__ == "__main__":
+    run_dir, ending = Path(sys.argv[1]), sys.argv[2]
+
+    def training_step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        if batch_idx == 5:
+            if ending == "failed":
+                raise ValueError("the rank fails")
+            os.kill(os.getppid(), signal.SIGINT)  # as Ctrl-C, and a notebook's interrupt, do: all of them get it
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.layer(batch[0]).sum()
+
+    pl = lightning()
+    callbacks = [StopwatchCallback(num_warmup_iters=0)]
+    module = tiny_module(pl, training_step=training_step)
+    fit_tiny(pl, run_dir, module, tiny_loader(8), callbacks=callbacks, strategy="ddp_notebook")
