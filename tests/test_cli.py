@@ -66,6 +66,15 @@ def test_a_wrong_command_line_exits_with_2(arguments: list[str], capsys: pytest.
     assert "usage: lightning-timing" in capsys.readouterr().err
 
 
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lightning_timing", "report", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("lightning-timing: ")
+
+
 def test_help_imports_nothing_heavy_and_is_quick(tmp_path: Path) -> None:
     program = """
         import sys

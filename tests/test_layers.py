@@ -40,7 +40,7 @@ LAYERS = {
     "words": Layer({"errors", "clocks", "phases", "figures", "record"}, set(), HEAVY, set()),
     "reporting": Layer({"reporting"}, {"words", "core"}, {"torch", *LIGHTNING}, set()),
     "callbacks": Layer({"callbacks"}, {"words", "core", "reporting"}, {"plotly"}, set()),
-    "command line": Layer({"cli"}, {"words", "core", "reporting"}, HEAVY, set()),
+    "command line": Layer({"cli", "__main__"}, {"words", "core", "reporting"}, HEAVY, set()),
     # What ties the layers together: Lightning's entry point, and a Stopwatch that prints.
     "ties": Layer({"__init__", "autoload", "live_report"}, {"words", "core", "callbacks", "reporting"}, HEAVY, set()),
     "core": Layer({"*"}, {"words"}, LIGHTNING | {"plotly"}, {"torch"}),
