@@ -159,6 +159,15 @@ def test_ragged_batches_are_counted_by_their_real_sizes(tmp_path: Path) -> None:
 
 IMAGES = [torch.ones(3, 8, 8)] * 16
 BOXES = [{"boxes": torch.ones(2, 4)}] * 16
+NAMES = tuple("abcdefghijklmnop")
+
+
+class Graphs:
+    """Several graphs in one, as of torch_geometric or DGL: no tensor's first dimension is their number."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.x = torch.ones(200, 3)
+        vars(self).update(attributes)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +189,15 @@ BOXES = [{"boxes": torch.ones(2, 4)}] * 16
         pytest.param((tuple(IMAGES), tuple(IMAGES)), None, id="pairs-of-images"),
         pytest.param((IMAGES, BOXES), None, id="lists-of-samples"),
         pytest.param((IMAGES, list(range(16))), None, id="images-and-numbers"),
+        pytest.param([[torch.ones(16, 3), torch.ones(16, 3)], torch.ones(16), NAMES], 16, id="views-targets-and-names"),
+        pytest.param([IMAGES, torch.ones(16), NAMES], None, id="lists-of-samples-a-tensor-and-names"),
+        pytest.param([IMAGES[:2], NAMES[:2]], None, id="images-and-names"),
+        pytest.param(Graphs(batch_size=16), 16, id="graphs"),
+        pytest.param(Graphs(num_graphs=16), 16, id="graphs-of-older-versions"),
+        pytest.param((Graphs(batch_size=16), torch.ones(16)), 16, id="graphs-and-target"),
+        pytest.param((Graphs(batch_size=16), torch.ones(200)), None, id="graphs-and-a-target-for-each-node"),
+        pytest.param(Graphs(), None, id="one-graph"),
+        pytest.param(Graphs(batch_size=torch.ones(200)), None, id="a-graph-with-an-attribute-of-that-name"),
     ],
 )
 def test_a_batch_s_size_is_that_of_what_was_collated(batch: Any, samples: int | None, tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _MAX_DEPTH: Final = 3
+_TOLD_AS: Final = ("batch_size", "num_graphs")
+"""Attributes in which other objects tell it: batches of graphs, of whose tensors none need have one row a sample."""
 
 
 def batch_size(batch: Any) -> int | None:
     """The first dimension of a batch's first tensor; None where that is not to be found quickly.
 
-    Looks into tuples, lists and mappings, three levels deep, at the first element of each. The size is None where the
-    batch's last tensor has another, and where the batch may hold samples that were not collated.
+    Looks into tuples, lists and mappings, three levels deep, at the first element of each. An object that is none of
+    these may tell its size itself. The size is None where the batch's last tensor has another, and where the batch may
+    hold samples that were not collated.
     """
     try:
         size = _first_dimension(batch)
@@ -31,7 +34,8 @@ def _first_dimension(batch: Any) -> int | None:
         elif isinstance(batch, (tuple, list)) and batch:
             batch = batch[0]
         else:
-            return None
+            told = (getattr(batch, name, None) for name in _TOLD_AS)
+            return next((size for size in told if type(size) is int), None)
     return None
 
 
@@ -53,4 +57,6 @@ def _is_doubtful(batch: Any, size: int) -> bool:
         is_one_for_each = isinstance(last, (tuple, list)) and len(last) == size  # such as the boxes of each image
         return not is_one_for_each and size_of_last not in (None, size)
     is_zipped = len(batch) > 1 and type(batch[0]) is type(last) is tuple and len(batch[0]) == len(last)
+    if size_of_last is None:  # such as the samples' names, behind the targets
+        size_of_last = next(filter(None, map(_first_dimension, reversed(batch[1:]))), None)
     return is_zipped or size_of_last != size
