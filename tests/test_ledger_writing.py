@@ -11,7 +11,7 @@ from ledger_records import both_flavours, costs_of, counts, lightning, lines, st
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from tiny_training import callback, fit_tiny, step_costing, tiny_loader, tiny_module
+from tiny_training import callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +59,29 @@ class CostlyCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self.clock.advance(self.save_ns)
         super().save_checkpoint(*args, **kwargs)
+
+
+def test_what_logging_the_phases_costs_is_logging_and_not_lightning_s_loop(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def log_dict(self: Any, *args: Any, **kwargs: Any) -> None:
+        clock.advance(7)
+        super(type(self), self).log_dict(*args, **kwargs)
+
+    fit_tiny(
+        pl,
+        tmp_path,
+        tiny_module(pl, training_step=step_costing(clock, 10), log_dict=log_dict),
+        tiny_loader(6),
+        callbacks=[stopwatch(clock, log_to_logger=True), callback(pl, "Later", on_train_batch_end=spends(clock, 2))],
+        logger=CostlyLogger(tmp_path, clock, log_ns=5),
+        log_every_n_steps=3,
+    )
+
+    without = {"forward": 10, "callbacks": 2, "callbacks/Later": 2, "iteration": 12}
+    logged = without | {"logging": 12, "iteration": 24}
+    assert costs_of(tmp_path) == [without, without, logged] * 2
 
 
 def test_loggers_are_logging_also_where_a_callback_calls_them(tmp_path: Path) -> None:

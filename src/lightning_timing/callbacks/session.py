@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from multiprocessing import parent_process
@@ -128,6 +129,17 @@ class Session:
         if index not in self._identified:
             self._identified[index] = partial(self.machine.optimization.step_identified, index)
         self.trail.note(self._identified[index])
+
+    @contextmanager
+    def logging(self) -> Iterator[None]:
+        """Notes that what runs in this context is logging, for Lightning takes long to log before it calls a logger."""
+        with self.part:
+            self.trail.note(self.machine.logging_began)
+        try:
+            yield
+        finally:
+            with self.part:
+                self.trail.note(self.machine.logging_ended)
 
     def _choose_who_is_told_late(self) -> None:
         """Chooses the follower that is notified late: the only one, if it can be, unless failures are to be raised."""

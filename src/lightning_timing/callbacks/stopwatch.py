@@ -318,8 +318,9 @@ class StopwatchCallback(PhaseCallback):
         if not running.logging.is_off:
             with running.logging:
                 if running.metrics.is_due(trainer):
-                    running.recorder.work_off()
-                    running.metrics.log(pl_module)
+                    with running.session.logging():
+                        running.recorder.work_off()
+                        running.metrics.log(pl_module)
 
 
 def _why_not_attached(trainer: Any) -> str | None:
