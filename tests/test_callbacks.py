@@ -151,6 +151,23 @@ def test_phases_go_to_every_logger_on_the_trainer_s_own_axis_and_interval(tmp_pa
     assert [event.step for event in events.Scalars("loss")] == [3, 7, 11]
 
 
+def test_the_phases_of_a_step_that_fetches_for_itself_are_logged_too(tmp_path: Path) -> None:
+    """There Lightning asks whoever logs for the batch's size."""
+    pl = lightning()
+
+    def step(self: Any, dataloader_iter: Any) -> Any:
+        (batch,), _, _ = next(dataloader_iter)
+        return self.layer(batch).sum()
+
+    logger = CSVLogger(tmp_path / "csv", name="", version="")
+    options = {"logger": logger, "log_every_n_steps": 3, "callbacks": [stopwatch(FakeClock(), log_to_logger=True)]}
+    with our_warnings() as said:
+        fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), tiny_loader(6), **options)
+
+    assert said == []
+    assert "timing/iteration" in (tmp_path / "csv" / "metrics.csv").read_text()
+
+
 def test_without_being_asked_nothing_goes_to_the_loggers(tmp_path: Path) -> None:
     pl = lightning()
     logger = CSVLogger(tmp_path / "csv", name="", version="")

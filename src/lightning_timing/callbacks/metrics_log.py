@@ -42,6 +42,7 @@ class MetricsLog:
         if not self._iterations:
             return
         means = {f"timing/{name}": total / self._iterations / NS_IN_S for name, total in self._total_ns.items()}
-        pl_module.log_dict(means, on_step=True, on_epoch=False)
+        # The batch's size weighs nothing here, but where a step fetches its batch by itself Lightning insists on it.
+        pl_module.log_dict(means, on_step=True, on_epoch=False, batch_size=1)
         self._total_ns.clear()
         self._iterations = 0
