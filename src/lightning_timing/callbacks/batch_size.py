@@ -19,7 +19,9 @@ def batch_size(batch: Any) -> int | None:
     """
     try:
         size = _first_dimension(batch)
-        return None if size is None or _is_doubtful(batch, size) else size
+        if size is None:
+            return _number_of_texts(batch)
+        return None if _is_doubtful(batch, size) else size
     except Exception:  # noqa: BLE001  # a batch is anybody's object; torch's nested tensors, for one, raise at `shape`
         return None
 
@@ -37,6 +39,14 @@ def _first_dimension(batch: Any) -> int | None:
             told = (getattr(batch, name, None) for name in _TOLD_AS)
             return next((size for size in told if type(size) is int), None)
     return None
+
+
+def _number_of_texts(batch: Any) -> int | None:
+    """How many texts come first in a batch, if a tensor beside them has as many rows: else they may be one in words."""
+    texts, *others = batch.values() if isinstance(batch, Mapping) else batch
+    if not isinstance(texts, (tuple, list)) or not isinstance(texts[0], str):
+        return None
+    return len(texts) if len(texts) == next(filter(None, map(_first_dimension, others)), None) else None
 
 
 def _is_doubtful(batch: Any, size: int) -> bool:
