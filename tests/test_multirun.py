@@ -40,6 +40,25 @@ def test_jobs_are_found_in_the_order_of_their_numbers(sweep: Path) -> None:
     assert [job.name for job in find_jobs(sweep)] == ["0", "1", "2", "10"]
 
 
+@pytest.mark.parametrize("link", ["0-latest", "latest"])
+def test_a_link_to_a_job_is_no_job_of_its_own(link: str, sweep: Path) -> None:
+    """Some programs keep a link to their latest run beside the runs."""
+    before = find_jobs(sweep)
+    (sweep / link).symlink_to(before[-1], target_is_directory=True)
+
+    assert find_jobs(sweep) == before
+
+
+def test_links_to_a_job_elsewhere_are_one_job(tmp_path: Path) -> None:
+    job = write_job(tmp_path / "elsewhere" / "job", None, 10)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for name in ("a", "b"):
+        (runs / name).symlink_to(job, target_is_directory=True)
+
+    assert find_jobs(runs) == [runs / "a"]
+
+
 def test_jobs_in_nested_folders_are_found(tmp_path: Path) -> None:
     job = write_job(tmp_path / "lr=1" / "data=a", None, 10)
 

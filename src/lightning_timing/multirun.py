@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from os.path import join, realpath
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.errors import BadInputError
@@ -80,13 +81,27 @@ class Multirun:
 
 
 def find_jobs(path: Path) -> list[Path]:
-    """The folders of jobs in a multirun's folder, in the order of their names; none where it is not one."""
+    """The folders of jobs in a multirun's folder, in the order of their names; none where it is not one.
+
+    Several names of one folder are one job, such as a link to the latest run beside the runs.
+    """
     jobs: set[Path] = set()
     for depth in range(1, _DEPTH + 1):
         folders = "*/" * depth
         jobs.update(found.parent for found in path.glob(folders + _HYDRA_FOLDER))
         jobs.update(found.parent for found in path.glob(folders + TIMING_FOLDER) if has_record(found))
-    return sorted(jobs, key=lambda job: [(len(part), part) for part in job.relative_to(path).parts])
+    here = realpath(path)
+
+    def order(job: Path) -> list[tuple[int, str]]:
+        return [(len(part), part) for part in job.relative_to(path).parts]
+
+    def is_reached_by_a_link(job: Path) -> bool:
+        return realpath(job) != join(here, job.relative_to(path))
+
+    named: dict[str, Path] = {}
+    for job in sorted(jobs, key=lambda job: (is_reached_by_a_link(job), order(job))):
+        named.setdefault(realpath(job), job)
+    return sorted(named.values(), key=order)
 
 
 def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Multirun:
