@@ -328,6 +328,22 @@ def test_a_run_that_is_broken_off_in_any_stage(
     suite.check_next_run_is_clean(tmp_path / "next")
 
 
+class TrialPruned(Exception):  # noqa: N818  # Optuna's, by its name
+    """Its callback raises this to give up a trial that promises little."""
+
+
+def test_a_trial_that_a_search_gives_up_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = Suite(monkeypatch)
+    pruned = TrialPruned("pruned at epoch 0")
+    with pytest.raises(TrialPruned) as raised:
+        run("fit", tmp_path, busy_module(validation_step=failing(pruned, at=2)), suite.callbacks)
+
+    assert raised.value is pruned
+    assert summary(tmp_path)["status"] == "interrupted"
+    suite.check_over(windows=1)
+    suite.check_next_run_is_clean(tmp_path / "next")
+
+
 def ends_after(batches: int) -> Callable[[Any], Any]:
     """A Trainer's time is over in the given batch: its Timer is told so."""
 

@@ -37,6 +37,9 @@ SKIPPABLE_HOOKS: Final = (
 )
 """Hooks that are set to None in the instance during a run that does not need them. The next run may need them."""
 
+_INTERRUPTIONS: Final = ("SIGTERMException", "TrialPruned")
+"""Names of exceptions that end a run on purpose: Lightning's own, and Optuna's for a trial that promises little."""
+
 _NOT_COPIED: Final = (
     "log",  # these two are methods of the module, and of its Trainer with it, that Lightning lends to callbacks
     "log_dict",
@@ -121,11 +124,14 @@ class TimingCallback(Callback):
         return self._running is not None and is_owner and self._process == os.getpid()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Ends the run as interrupted (Ctrl-C, a signal, `sys.exit`) or failed; Lightning calls no other hook then."""
+        """Ends the run as interrupted (Ctrl-C, a signal, `sys.exit`, a search that gives it up) or failed.
+
+        Lightning calls no other hook then.
+        """
         if not self._is_of(trainer):
             return
         stopped_by_user = isinstance(exception, (KeyboardInterrupt, SystemExit, GeneratorExit))
-        interrupted = stopped_by_user or type(exception).__name__ == "SIGTERMException"
+        interrupted = stopped_by_user or type(exception).__name__ in _INTERRUPTIONS
         self._part.strict = False  # in `debug` too, the exception that is on its way stays the one that is seen
         self._finish(trainer, "interrupted" if interrupted else "failed")
 
