@@ -639,7 +639,7 @@ def test_a_run_that_hides_an_earlier_one_in_its_folder_says_so(tmp_path: Path) -
     assert f"{tmp_path / 'timing'} holds the record of an earlier run" in said
     assert "default_root_dir" in said
     (problem,) = read_report(tmp_path).problems
-    assert "1 earlier run in the same file left out: each needs a folder of its own" in problem
+    assert "1 earlier run in the same file left out: RUN~1 shows it" in problem
 
 
 def test_a_second_stopwatch_says_where_it_writes(tmp_path: Path) -> None:

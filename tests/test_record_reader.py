@@ -139,7 +139,7 @@ def test_an_older_run_that_goes_on_does_not_become_the_newer_one(tmp_path: Path)
 
     assert rank.header.segment == "newer-0"
     assert len(rank.stages["train"]) == 1
-    assert rank.problems == ("1 earlier run in the same file left out: each needs a folder of its own",)
+    assert rank.problems == ("1 earlier run in the same file left out: RUN~1 shows it",)
 
 
 def test_segments_of_one_run_are_one_series(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_of_two_runs_in_one_file_the_newer_counts(tmp_path: Path) -> None:
     run = load_run(write_lines(tmp_path, some))
 
     assert run.ranks[0].stages["train"].ns[FORWARD].tolist() == [9 * MS]
-    assert run.problems == ("rank 0: 1 earlier run in the same file left out: each needs a folder of its own",)
+    assert run.problems == ("rank 0: 1 earlier run in the same file left out: RUN~1 shows it",)
 
 
 def test_a_killed_run_is_read_and_said_to_be_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -20,9 +21,10 @@ _CHUNK_BYTES: Final = 2**20
 _HEADER_START: Final = b'{"kind":"header"'
 _ITERATION_START: Final = b'{"kind":"iteration",'
 
+_header_decoder: Final = msgspec.json.Decoder(SegmentHeader)
 _iteration_decoder: Final = msgspec.json.Decoder(IterationRow)
 _decoders: Final[Mapping[str, msgspec.json.Decoder[Any]]] = {
-    "header": msgspec.json.Decoder(SegmentHeader),
+    "header": _header_decoder,
     "iteration": _iteration_decoder,
     "outside": msgspec.json.Decoder(OutsideRow),
     "end": msgspec.json.Decoder(SegmentEnd),
@@ -108,6 +110,19 @@ def read_lines(path: Path) -> Iterator[tuple[int, Line | CutLine]]:
         if cut[0] == 1 and not _HEADER_START.startswith(data[: len(_HEADER_START)]):
             raise BadInputError(f"{path}: not a record: {cut[1]}")
         yield cut[0], CutLine()
+
+
+def read_headers(path: Path) -> Iterator[SegmentHeader]:
+    """The headers in a rank's file. Those that are not valid are left out, which `read_lines` refuses.
+
+    Raises:
+        BadInputError: The file cannot be read.
+    """
+    with open_regular(path) as file:
+        for _, data in bounded_lines(file, path):
+            if data.startswith(_HEADER_START):
+                with suppress(msgspec.DecodeError, RecursionError):
+                    yield _header_decoder.decode(data)
 
 
 def _decode(data: bytes) -> Line:

@@ -1,4 +1,4 @@
-"""Reads one rank's file: the newest run in it, its rows as arrays."""
+"""Reads one rank's file: the newest run in it or an earlier one, its rows as arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES, TRAIN, VALIDATE
 from lightning_timing.record import IterationRow, Line, OutsideRow, SegmentEnd, SegmentHeader
-from lightning_timing.record_lines import CutLine, read_lines
+from lightning_timing.record_lines import CutLine, read_headers, read_lines
 from lightning_timing.record_series import SeriesBuilder, StageSeries
 from lightning_timing.recording import RecorderSettings
 from lightning_timing.validation import is_whole_number
@@ -23,14 +23,14 @@ _MAX_WORLD_SIZE: Final = 2**31
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one rank wrote in the newest run of its file.
+    """What one rank wrote in one run of its file.
 
     Attributes:
         path: The file.
-        header: The header of the newest segment.
+        header: The header of the run's newest segment.
         segments: The headers of the run's segments, in order.
         stages: The measured iterations by stage.
-        end: The end of the newest segment; None where it has none, as the process was killed or still runs.
+        end: The end of that segment; None where it has none, as the process was killed or still runs.
         problems: What was odd about the file, in words.
     """
 
@@ -60,31 +60,42 @@ def run_id(segment: str) -> str:
     return segment.rpartition("-")[0] or segment
 
 
-def read_rank(path: Path, rank: int) -> RankRecord | None:
-    """Reads the newest run in a rank's file.
+def run_ids(path: Path) -> list[str]:
+    """Returns the ids of the runs in a rank's file, the oldest first.
+
+    Raises:
+        BadInputError: It cannot be read.
+    """
+    return list(dict.fromkeys(run_id(header.segment) for header in read_headers(path)))
+
+
+def read_rank(path: Path, rank: int, run: str | None = None) -> RankRecord | None:
+    """Reads a run in a rank's file.
 
     Args:
         path: The file.
         rank: The rank that its name gives.
+        run: The id of the run; None for the newest.
 
     Returns:
-        The record; None where not even a header is whole.
+        The record; None where not even a header of the run is whole.
 
     Raises:
         BadInputError: It is not the record of this rank.
     """
-    reading = _RankReading(path, rank)
+    reading = _RankReading(path, rank, run)
     for number, line in read_lines(path):
         reading.take(number, line)
     return reading.finish()
 
 
 class _RankReading:
-    """The state of reading one file: the newest run so far, and what was odd."""
+    """The state of reading one file: the run that was asked for or the newest so far, and what was odd."""
 
-    def __init__(self, path: Path, rank: int) -> None:
+    def __init__(self, path: Path, rank: int, run: str | None) -> None:
         self._path = path
         self._rank = rank
+        self._run = run
         self._run_ids: dict[str, None] = {}
         self._other_segments: set[str] = set()
         self._segments: dict[str, SegmentHeader] = {}
@@ -115,9 +126,11 @@ class _RankReading:
         end = self._ends.get(header.segment)
         if end is None:
             self._note(NO_END)
-        if earlier := len(self._run_ids) - 1:
+        earlier = len(self._run_ids) - 1
+        if earlier and self._run is None:
             runs = "run" if earlier == 1 else "runs"
-            self._note(f"{earlier:,} earlier {runs} in the same file left out: each needs a folder of its own")
+            how = "RUN~1 shows it" if earlier == 1 else f"RUN~1 to RUN~{earlier} show them"
+            self._note(f"{earlier:,} earlier {runs} in the same file left out: {how}")
         return RankRecord(
             path=self._path,
             header=header,
@@ -135,9 +148,10 @@ class _RankReading:
         run = run_id(header.segment)
         if run not in self._run_ids:
             self._run_ids[run] = None
-            self._other_segments.update(self._segments)
-            self._segments, self._builders, self._ends = {}, {}, {}
-        if run == next(reversed(self._run_ids)):
+            if self._run is None:
+                self._other_segments.update(self._segments)
+                self._segments, self._builders, self._ends = {}, {}, {}
+        if run == (self._run or next(reversed(self._run_ids))):
             self._segments[header.segment] = header
         else:
             self._other_segments.add(header.segment)

@@ -13,7 +13,8 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.names import listed
 from lightning_timing.record import RANK_FILE, SUMMARY_NAME, TIMING_FOLDER, RunSummary, SegmentHeader
 from lightning_timing.record_lines import check_numbers, check_version, open_regular
-from lightning_timing.record_rank import RankRecord, read_rank, run_id
+from lightning_timing.record_rank import RankRecord, read_rank, run_id, run_ids
+from lightning_timing.run_choice import choice_of
 
 MAX_SUMMARY_BYTES: Final = 64 * 2**20
 
@@ -32,7 +33,7 @@ def timing_folder(path: Path) -> Path:
     for folder in (given / TIMING_FOLDER, given):
         if _has_record(folder):
             return folder
-    if not path.exists():
+    if not choice_of(path).path.exists():
         raise BadInputError(f"{path}: no such folder; give {_WHAT_TO_GIVE}")
     raise BadInputError(f"{path}: no record here; give {_WHAT_TO_GIVE}")
 
@@ -44,9 +45,27 @@ def has_record(path: Path) -> bool:
 
 
 def run_folder(path: Path) -> Path:
-    """Returns `path`, or the folder that it lies in if it is a file of a record."""
+    """Returns `path`, or the folder that it lies in if it is a file of a record; `FOLDER` where it is `FOLDER~1`."""
+    path = choice_of(path).path
     is_of_record = path.name == SUMMARY_NAME or RANK_FILE.fullmatch(path.name)
     return path.parent if is_of_record and path.is_file() else path
+
+
+def chosen_run(path: Path) -> str | None:
+    """Returns the id of the run that `FOLDER~1` means, the one before the newest; None where that is meant.
+
+    Raises:
+        BadInputError: There is no record there, or there are not as many runs in it.
+    """
+    back = choice_of(path).back
+    if not back:
+        return None
+    folder = timing_folder(path)
+    runs = next((run_ids(file) for file in rank_files(folder).values()), [])
+    if back >= len(runs):
+        known = f"holds {len(runs)} runs, the oldest of which is ~{len(runs) - 1}" if len(runs) > 1 else "holds one run"
+        raise BadInputError(f"{path}: {folder} {known}")
+    return runs[-1 - back]
 
 
 def _has_record(folder: Path) -> bool:
@@ -84,12 +103,13 @@ class ProblemLog:
         return f"rank{'s' if count > 1 else ''} {listed(self._ranks[problem], count)}"
 
 
-def iter_ranks(folder: Path, problems: ProblemLog) -> Iterator[RankRecord]:
+def iter_ranks(folder: Path, problems: ProblemLog, run: str | None = None) -> Iterator[RankRecord]:
     """Reads the rank files of a record one after the other, so that the caller decides what to keep of each.
 
     Args:
         folder: The folder that holds the files.
         problems: Gets what was odd, complete once the last rank was read.
+        run: The id of the run; None for the newest.
 
     Raises:
         BadInputError: A file is not a valid record.
@@ -97,9 +117,10 @@ def iter_ranks(folder: Path, problems: ProblemLog) -> Iterator[RankRecord]:
     lead: RankRecord | None = None
     seen: set[int] = set()
     for rank, path in rank_files(folder).items():
-        record = read_rank(path, rank)
+        record = read_rank(path, rank, run)
         if record is None:
-            problems.add("nothing whole was written", [rank])
+            if run is None:
+                problems.add("nothing whole was written", [rank])
             continue
         lead = lead or record
         if not _is_of_the_run(record, lead):

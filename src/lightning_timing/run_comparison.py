@@ -45,8 +45,8 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     sides = {stage: (_RunsInStage(before, stage), _RunsInStage(after, stage)) for stage in STAGES}
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
     means = tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new))
-    folders_before = {run.folder for run in before}
-    notes = [f"{run.path}: {_ON_BOTH_SIDES}" for run in after if run.folder in folders_before]
+    runs_before = {(run.folder, run.run) for run in before}
+    notes = [f"{run.path}: {_ON_BOTH_SIDES}" for run in after if (run.folder, run.run) in runs_before]
     notes += dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems)
     if len(before) == len(after) == 1:
         notes.append(ONE_RUN_A_SIDE)

@@ -10,7 +10,8 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
-from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_covering, timing_folder
+from lightning_timing.record_reader import ProblemLog, chosen_run, iter_ranks, summary_covering, timing_folder
+from lightning_timing.run_choice import choice_of
 from lightning_timing.stage_figures import stage_figures
 from lightning_timing.verdict import Verdict, judge
 
@@ -29,7 +30,7 @@ class RunReport:
     """What is known of a run.
 
     Attributes:
-        path: The folder that holds its record.
+        path: The folder that holds its record; with `~1` behind it for the run before the newest, and so on.
         status: `completed`, `failed` or `interrupted`; None where the run was killed, or still goes on.
         source: Where the figures of the stages are from: `summary.json`, or `rows` where there is none for them.
         rank: The rank that the figures are of.
@@ -86,16 +87,16 @@ def read_report(path: Path) -> RunReport:
     """Reads a run. One rank's rows are held at a time, besides those of the lowest rank.
 
     Args:
-        path: The run's folder, or the `timing` folder in it.
+        path: The run's folder, or the `timing` folder in it; `FOLDER~1`: the run before the newest, and so on.
 
     Raises:
         BadInputError: There is no record, or a file in it is not valid.
     """
-    folder = timing_folder(path)
+    folder, run = timing_folder(path), chosen_run(path)
     problems = ProblemLog()
     lead: RankRecord | None = None
     by_stage: dict[str, list[RankFigures]] = {stage: [] for stage in STAGES}
-    for record in iter_ranks(folder, problems):
+    for record in iter_ranks(folder, problems, run):
         lead = lead or record
         for stage, series in record.stages.items():
             if len(series):
@@ -103,6 +104,7 @@ def read_report(path: Path) -> RunReport:
     compared = {stage: compare_ranks(figures) for stage, figures in by_stage.items()}
     ranks = {stage: comparison for stage, comparison in compared.items() if comparison is not None}
     summary = summary_covering(folder, lead)
+    folder = choice_of(path).within(folder)
     if summary is not None:
         return _from_summary(folder, summary, ranks, (*contention_in(summary), *problems.lines()), lead)
     if lead is None:

@@ -17,7 +17,8 @@ from lightning_timing.conditions import run_conditions
 from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, is_phase
-from lightning_timing.record_reader import ProblemLog, iter_ranks, summary_covering, timing_folder
+from lightning_timing.record_rank import run_id
+from lightning_timing.record_reader import ProblemLog, chosen_run, iter_ranks, summary_covering, timing_folder
 from lightning_timing.stage_figures import parent_of
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class RunTimes:
     Attributes:
         path: Where it was read from, as given.
         folder: The folder that holds its record, the same for all paths that lead there.
+        run: The id of the run in that folder.
         conditions: What its speed may depend on, by name.
         stages: Its times, by stage.
         unmeasured: By stage the names that its summary has without a figure, such as those seen in warm-up only.
@@ -75,6 +77,7 @@ class RunTimes:
 
     path: Path
     folder: Path
+    run: str
     conditions: Mapping[str, str]
     stages: Mapping[str, StageTimes]
     unmeasured: Mapping[str, tuple[str, ...]]
@@ -85,7 +88,7 @@ def read_times(path: Path) -> RunTimes:
     """Reads a run, one rank at a time.
 
     Args:
-        path: The run's folder, or the `timing` folder in it.
+        path: The run's folder, or the `timing` folder in it; `FOLDER~1`: the run before the newest, and so on.
 
     Raises:
         BadInputError: There is no record with rows, or a file in it is not valid.
@@ -95,7 +98,7 @@ def read_times(path: Path) -> RunTimes:
     lead: RankRecord | None = None
     ranks = 0
     stages: dict[str, _MeanOverRanks] = {}
-    for record in iter_ranks(folder, problems):
+    for record in iter_ranks(folder, problems, chosen_run(path)):
         lead = lead or record
         ranks += 1
         for stage, series in record.stages.items():
@@ -110,6 +113,7 @@ def read_times(path: Path) -> RunTimes:
     return RunTimes(
         path=path,
         folder=folder.resolve(),
+        run=run_id(lead.header.segment),
         conditions=run_conditions(lead, ranks),
         stages={stage: mean.build(summaries.get(stage), warmup[stage]) for stage, mean in stages.items()},
         unmeasured={

@@ -23,7 +23,6 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.gate import judge
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
-from lightning_timing.record_reader import timing_folder
 from lightning_timing.reporting.comparison_table import comparison_blocks
 from lightning_timing.reporting.json_reports import comparison_json
 from lightning_timing.reporting.markdown import render_markdown
@@ -42,7 +41,11 @@ _NAMES_SHOWN: Final = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `compare`."""
     parser.add_argument(
-        "runs", type=Path, nargs="*", metavar="RUN", help="the folders of the run before and the run after"
+        "runs",
+        type=Path,
+        nargs="*",
+        metavar="RUN",
+        help="the folders of the run before and the run after; FOLDER~1 is the run before the newest in a folder",
     )
     parser.add_argument("--before", type=Path, nargs="+", default=[], metavar="RUN", help="several runs before")
     parser.add_argument("--after", type=Path, nargs="+", default=[], metavar="RUN", help="several runs after")
@@ -114,8 +117,8 @@ def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
 
 def _read(paths: Iterable[Path]) -> list[RunTimes]:
     """Reads the runs of a side; one that is named twice is still one run."""
-    folders = {timing_folder(run).resolve(): run for run in map(one_run, paths)}
-    return [read_times(run) for run in folders.values()]
+    runs = map(read_times, map(one_run, paths))
+    return list({(run.folder, run.run): run for run in runs}.values())
 
 
 def _of_stages(comparison: Comparison, stage: str | None) -> Comparison:

@@ -8,6 +8,7 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs
 from lightning_timing.names import listed
 from lightning_timing.record_reader import has_record, timing_folder
+from lightning_timing.run_choice import choice_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +24,10 @@ def one_run(path: Path) -> Path:
     """
     if has_record(path):
         return path
-    below = _runs_below(path)
+    choice = choice_of(path)
+    below = _runs_below(choice.path)
     if len(below) == 1:
-        return below[0]
+        return choice.within(below[0])
     if below:
         raise BadInputError(f"{path}: several runs below it: {_named(below)}; give one of them")
     try:

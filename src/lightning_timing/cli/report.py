@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `report`."""
     parser.add_argument(
-        "run", type=Path, metavar="RUN", help="the run's folder, the timing folder in it, or a Hydra multirun folder"
+        "run",
+        type=Path,
+        metavar="RUN",
+        help="the run's folder, the timing folder in it (FOLDER~1: the run before the newest there), or a Hydra "
+        "multirun folder",
     )
     parser.add_argument("--stage", choices=STAGES, help="show this stage only")
     form = parser.add_mutually_exclusive_group()

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import write_output
 from lightning_timing.errors import BadInputError
-from lightning_timing.record_reader import ProblemLog, iter_ranks, run_folder, summary_covering, timing_folder
+from lightning_timing.record_reader import (
+    ProblemLog,
+    chosen_run,
+    iter_ranks,
+    run_folder,
+    summary_covering,
+    timing_folder,
+)
 from lightning_timing.reporting.trace import TraceSource, trace_json
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     problems = ProblemLog()
     sources: list[TraceSource] = []
     summary = None
-    for record in iter_ranks(folder, problems):
+    for record in iter_ranks(folder, problems, chosen_run(run)):
         if not sources:
             summary = summary_covering(folder, record)
         sources.append(TraceSource.of(record))
