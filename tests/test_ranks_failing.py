@@ -44,7 +44,6 @@ def test_a_rank_is_broken_off_whose_process_is_told_of_no_exception(ending: str,
     program = run_program("broken_off_ranks", tmp_path / "cwd", str(tmp_path), ending)
     report = read_report(tmp_path)
 
-    assert program.returncode == 1
     assert (report.status, report.source) == (ending, "summary.json")
     assert report.stages["train"].iterations == 5
     assert "train: 5 iterations" in program.output
