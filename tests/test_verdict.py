@@ -56,6 +56,29 @@ def test_a_heavy_phase_is_named_from_its_threshold_on(phase: str, name: str) -> 
     assert below.name == "compute-bound"
 
 
+def with_a_long_interval(phase: str, *, total_s: float, longest_s: float, **others: float) -> StageSummary:
+    """A stage in which one interval of a phase is long; the others of that phase share the rest of its time."""
+    figures = stage(**{phase: total_s, **others})
+    found = replace(figures.measurements[phase], max_s=longest_s)
+    return replace(figures, measurements={**figures.measurements, phase: found})
+
+
+def test_a_single_long_interval_is_no_reason_but_is_said() -> None:
+    """Python collects garbage during a wait: that is no reason for more workers."""
+    found = judge_stage(with_a_long_interval("data_wait", total_s=0.55, longest_s=0.476, forward=1.0, backward=0.2))
+
+    assert found is not None
+    assert found.name == "compute-bound"
+    assert found.evidence == (
+        "the model's own work takes 69 % of the iterations' time, forward 57 %; data_wait takes 31 %, most of it in a "
+        "single interval of 0.476 s"
+    )
+
+
+def test_long_waits_that_recur_are_a_reason() -> None:
+    assert name_of(with_a_long_interval("data_wait", total_s=0.5, longest_s=0.25, forward=1.0)) == "input-bound"
+
+
 def test_the_costliest_callback_is_named() -> None:
     parts = {
         f"callbacks/{name}": measurement(total_s, whole_s=1.0, iterations=100, parent="callbacks")

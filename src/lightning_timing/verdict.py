@@ -12,11 +12,12 @@ than `MAIN_SHARE` of all measured time, the evidence says so.
 4. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
    `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
    for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
-5. The largest among those that reach their threshold in `HEAVY_SHARES`: `input-bound` (`data_wait`), `transfer-bound`
-   (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy` (`checkpoint`), `callback-heavy` (`callbacks`),
-   `overhead-bound` (`other`).
+5. The largest among those that reach their threshold in `HEAVY_SHARES`, and would so without a single long interval:
+   `input-bound` (`data_wait`), `transfer-bound` (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy`
+   (`checkpoint`), `callback-heavy` (`callbacks`), `overhead-bound` (`other`). Of one that would not, such as a wait
+   during which Python collected garbage, the evidence of what follows says so.
 6. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
-7. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together.
+7. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together, such long intervals left out.
 8. `mixed`: none of these.
 """
 
@@ -171,12 +172,13 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     iteration = stage.measurements.get(ITERATION)
     if stage.iterations < MIN_ITERATIONS or iteration is None or not iteration.total_s:
         return None
-    return (
+    verdict = (
         _by_device(stage.host_ahead_s, iteration.p50_s)
         or _by_heaviest(stage, cpu_usage)
         or _by_evenness(stage.measurements, iteration)
         or _by_rest(stage.measurements, cpu_usage)
     )
+    return replace(verdict, evidence="; ".join([verdict.evidence, *_long_intervals(stage.measurements)]))
 
 
 def _with_share(verdict: Verdict, stage: str, parts: Sequence[TimePart]) -> Verdict:
@@ -272,7 +274,24 @@ def _heaviest_s(stage: StageSummary) -> float:
 
 
 def _heavy_phases(measurements: Mapping[str, MeasurementSummary]) -> list[str]:
-    return [phase for phase, heavy in HEAVY_SHARES.items() if _share(measurements, phase) >= heavy.threshold]
+    return [phase for phase, heavy in HEAVY_SHARES.items() if _recurring_share(measurements, phase) >= heavy.threshold]
+
+
+def _recurring_share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
+    """Returns the share of what recurs of a phase: see `_recurring_s`."""
+    total_s = measurements[phase].total_s if phase in measurements else None
+    return _share(measurements, phase) * _recurring_s(measurements[phase]) / total_s if total_s else 0.0
+
+
+def _long_intervals(measurements: Mapping[str, MeasurementSummary]) -> list[str]:
+    """Names the phases that reach their threshold by a single long interval."""
+    heavy_phases = _heavy_phases(measurements)
+    return [
+        f"{phase} takes {_percent(_share(measurements, phase))}, most of it in a single interval of "
+        f"{measurements[phase].max_s:.3g} s"
+        for phase, heavy in HEAVY_SHARES.items()
+        if _share(measurements, phase) >= heavy.threshold and phase not in heavy_phases
+    ]
 
 
 def _by_device(host_ahead_s: float | None, iteration_s: float | None) -> Verdict | None:
@@ -324,7 +343,10 @@ def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: Meas
 
 def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict:
     compute = _compute_share(measurements)
-    if compute >= COMPUTE_SHARE:
+    in_long_intervals = sum(
+        _share(measurements, phase) - _recurring_share(measurements, phase) for phase in HEAVY_SHARES
+    )
+    if compute >= COMPUTE_SHARE * (1 - in_long_intervals):
         heaviest = max(COMPUTE_PHASES, key=lambda phase: _share(measurements, phase))
         evidence = (
             f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
@@ -335,7 +357,7 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
             return Verdict(COMPUTE_BOUND, f"{evidence}, with {cores:.2f} cores in use", see_what_it_waits_for(heaviest))
         return Verdict(COMPUTE_BOUND, evidence, look_into(heaviest))
     present = [phase for phase in PHASES if phase in measurements]
-    largest = max(present, key=lambda phase: _share(measurements, phase), default=OTHER)
+    largest = max(present, key=lambda phase: _recurring_share(measurements, phase), default=OTHER)
     return Verdict(
         MIXED,
         f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest with "
