@@ -106,6 +106,30 @@ def test_the_models_own_work_is_compute() -> None:
     assert "backward" in found.advice
 
 
+@pytest.mark.parametrize(
+    ("spans", "advice"),
+    [
+        ({"augment": (FORWARD, 0.45), "net": (FORWARD, 0.3)}, "look into augment in forward: put spans into it"),
+        ({"net": (FORWARD, 0.7), "head": ("net", 0.5)}, "look into head in forward: put spans into it"),
+        ({"net": (FORWARD, 0.7), "head": ("net", 0.39)}, "look into net in forward: put spans into it"),
+        ({"net": (FORWARD, 0.3), "loss": (BACKWARD, 0.1)}, "look into forward: put spans into it"),
+        ({"a": ("b", 0.7), "b": ("a", 0.7)}, "look into forward: put spans into it"),
+    ],
+)
+def test_the_span_that_has_most_of_a_phase_is_the_place_to_look(
+    spans: dict[str, tuple[str, float]], advice: str
+) -> None:
+    extra = {
+        name: measurement(total_s, whole_s=1.0, iterations=100, parent=parent)
+        for name, (parent, total_s) in spans.items()
+    }
+
+    found = judge_stage(stage(forward=0.8, backward=0.1, other=0.1, extra=extra))
+
+    assert found is not None
+    assert found.advice.startswith(advice)
+
+
 def test_nothing_stands_out() -> None:
     found = judge_stage(stage(forward=0.5, backward=0.1, data_wait=0.19, other=0.21))
 

@@ -69,15 +69,15 @@ VALIDATE_LESS: Final = (
 LOOK_AT_DEVICE: Final = f"look at the device's own work: {_PROFILE}"
 
 
-def look_into(phase: str) -> str:
-    """Where one phase of the model's own work takes most of the time."""
-    return f"look into {phase}: put spans into it, {_PROFILE}"
+def look_into(where: str) -> str:
+    """Where one phase of the model's own work takes most of the time, or a measurement in it."""
+    return f"look into {where}: put spans into it, {_PROFILE}"
 
 
-def see_what_it_waits_for(phase: str) -> str:
-    """Where one phase of the model's own work takes most of the time, though the cores are idle."""
+def see_what_it_waits_for(where: str) -> str:
+    """Where one phase of the model's own work takes most of the time, or a measurement in it, with the cores idle."""
     return (
-        f"find out what {phase} waits for: a slower rank (where there are several), a lock, the disk, the network, or "
+        f"find out what {where} waits for: a slower rank (where there are several), a lock, the disk, the network, or "
         "a device that is not timed; put spans into it"
     )
 
@@ -98,6 +98,6 @@ def see_what_varies(phase: str) -> str:
     )
 
 
-def begin_with(phase: str) -> str:
+def begin_with(where: str) -> str:
     """Where no phase stands out."""
-    return f"begin with {phase}: put spans into it, to see where its time goes"
+    return f"begin with {where}: put spans into it, to see where its time goes"

@@ -352,18 +352,33 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
             f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
             f"{_percent(_share(measurements, heaviest))}"
         )
+        where = _where_most_is(measurements, heaviest)
         cores = None if cpu_usage is None else cpu_usage.process_tree_cores
         if cores is not None and cores < CPU_IDLE_CORES and not any(m.device for m in measurements.values()):
-            return Verdict(COMPUTE_BOUND, f"{evidence}, with {cores:.2f} cores in use", see_what_it_waits_for(heaviest))
-        return Verdict(COMPUTE_BOUND, evidence, look_into(heaviest))
+            return Verdict(COMPUTE_BOUND, f"{evidence}, with {cores:.2f} cores in use", see_what_it_waits_for(where))
+        return Verdict(COMPUTE_BOUND, evidence, look_into(where))
     present = [phase for phase in PHASES if phase in measurements]
     largest = max(present, key=lambda phase: _recurring_share(measurements, phase), default=OTHER)
     return Verdict(
         MIXED,
         f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest with "
         f"{_percent(_share(measurements, largest))}",
-        begin_with(largest),
+        begin_with(_where_most_is(measurements, largest)),
     )
+
+
+def _where_most_is(measurements: Mapping[str, MeasurementSummary], phase: str) -> str:
+    """Names the phase or, in it, the innermost of the user's measurements that has half of its time or more."""
+    inside = phase
+    half_s = (measurements[phase].total_s or 0.0) / 2 if phase in measurements else 0.0
+    left = {name: found for name, found in measurements.items() if whole_of(name) is None and name not in PHASES}
+    while half_s:
+        parts = [name for name, found in left.items() if found.parent == inside and (found.total_s or 0.0) >= half_s]
+        if not parts:
+            break
+        inside = max(parts, key=lambda name: left[name].total_s or 0.0)
+        del left[inside]  # a record from elsewhere may have them in a circle
+    return phase if inside == phase else f"{inside} in {phase}"
 
 
 def _compute_share(measurements: Mapping[str, MeasurementSummary]) -> float:
