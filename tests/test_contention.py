@@ -88,6 +88,17 @@ def test_a_comparison_says_it_of_the_side_that_it_is_true_of(
     assert "other processes" not in capsys.readouterr().out
 
 
+def test_a_comparison_says_of_which_run_it_is_not_known_where_it_is_true_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown, crowded = write_run(tmp_path / "a", CROWDED, segments=()), write_run(tmp_path / "b", CROWDED)
+
+    assert main(["compare", str(unknown), str(crowded), "--json"]) == 0
+    first, second, *_ = json.loads(capsys.readouterr().out)["notes"]
+    assert first.startswith(f"{unknown}: whether others used the machine meanwhile is not known")
+    assert second == f"{crowded}: {NOTE}"
+
+
 def test_the_summary_of_another_run_says_nothing_of_this_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

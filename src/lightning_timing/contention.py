@@ -43,9 +43,7 @@ def contention_note(usage: CpuUsage | None, machine_cores: object, world_size: i
     return f"other processes used about {100 * share:.0f} % of the machine meanwhile: these figures are not reliable"
 
 
-def contention_in(summary: RunSummary | None) -> tuple[str, ...]:
+def contention_in(summary: RunSummary) -> tuple[str, ...]:
     """Returns the same note on a run that has been written, if there is one, in a tuple: among other problems."""
-    if summary is None:
-        return ()
     note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
     return () if note is None else (note,)

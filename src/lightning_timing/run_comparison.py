@@ -32,6 +32,7 @@ MIN_BETWEEN: Final = 0.005
 """The least share of the time for which what lies between iterations is named."""
 _DIFFERENT_LENGTHS: Final = "runs of different lengths: what occurs once weighs less in a longer one"
 _ITERATION: Final = Measured(ITERATION, "host")
+_CONTENTION_UNKNOWN: Final = "whether others used the machine meanwhile is not known, as no summary covers these rows"
 _ON_BOTH_SIDES: Final = "this run is on both sides, and a run compared with itself shows nothing"
 
 
@@ -47,7 +48,11 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     means = tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new))
     runs_before = {(run.folder, run.run) for run in before}
     notes = [f"{run.path}: {_ON_BOTH_SIDES}" for run in after if (run.folder, run.run) in runs_before]
-    notes += dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems)
+    notes += dict.fromkeys(
+        f"{run.path}: {problem}"
+        for run, contention in zip((*before, *after), _contention([*before, *after]), strict=True)
+        for problem in (*contention, *run.problems)
+    )
     if len(before) == len(after) == 1:
         notes.append(ONE_RUN_A_SIDE)
     return Comparison(
@@ -65,6 +70,12 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         ),
         notes=tuple(notes),
     )
+
+
+def _contention(runs: Sequence[RunTimes]) -> list[tuple[str, ...]]:
+    """Says of each run whether others used the machine: that it is not known only where they did in another run."""
+    unknown = (_CONTENTION_UNKNOWN,) if any(run.contention for run in runs) else ()
+    return [unknown if run.contention is None else run.contention for run in runs]
 
 
 class _RunsInStage:

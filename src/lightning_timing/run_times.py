@@ -72,7 +72,8 @@ class RunTimes:
         conditions: What its speed may depend on, by name.
         stages: Its times, by stage.
         unmeasured: By stage the names that its summary has without a figure, such as those seen in warm-up only.
-        problems: Whether other processes used the machine, and what was odd or missing in its record, in words.
+        contention: Whether other processes used the machine, in words, if they did; None where that is not known.
+        problems: What was odd or missing in its record, in words.
     """
 
     path: Path
@@ -81,6 +82,7 @@ class RunTimes:
     conditions: Mapping[str, str]
     stages: Mapping[str, StageTimes]
     unmeasured: Mapping[str, tuple[str, ...]]
+    contention: tuple[str, ...] | None
     problems: tuple[str, ...]
 
 
@@ -120,7 +122,8 @@ def read_times(path: Path) -> RunTimes:
             stage: tuple(name for name, figures in found.measurements.items() if not figures.count)
             for stage, found in summaries.items()
         },
-        problems=(*contention_in(summary), *problems.lines()),
+        contention=None if summary is None else contention_in(summary),
+        problems=problems.lines(),
     )
 
 
