@@ -223,6 +223,23 @@ def test_a_batch_whose_size_cannot_be_told_is_no_error(tmp_path: Path) -> None:
     assert summary(tmp_path)["stages"]["train"]["samples"] is None
 
 
+def test_a_batch_that_can_be_read_once_is_left_to_the_step(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+    read: list[int] = []
+
+    def step(self: Any, batch: Iterator[torch.Tensor], _: int) -> torch.Tensor:
+        parts = list(batch)
+        read.append(len(parts))
+        return self.layer(parts[0]).sum()
+
+    loader = CostlyLoader(clock, [iter([ONE, ONE])], 20)
+    fit_tiny(pl, tmp_path, tiny_module(pl, training_step=step), loader, callbacks=[stopwatch(clock)])
+
+    assert read == [2]
+    assert [row["samples"] for row in rows(tmp_path)] == [None]
+
+
 class StartingLoader(DataLoader[torch.Tensor]):
     """A loader that pays for starting its workers: in each epoch, or only once where they persist."""
 

@@ -43,6 +43,8 @@ def _first_dimension(batch: Any) -> int | None:
 
 def _number_of_texts(batch: Any) -> int | None:
     """How many texts come first in a batch, if a tensor beside them has as many rows: else they may be one in words."""
+    if not isinstance(batch, (Mapping, tuple, list)):  # what else can be iterated over may be so only once, or for ever
+        return None
     texts, *others = batch.values() if isinstance(batch, Mapping) else batch
     if not isinstance(texts, (tuple, list)) or not isinstance(texts[0], str):
         return None
