@@ -192,6 +192,7 @@ class Graphs:
         pytest.param([[torch.ones(16, 3), torch.ones(16, 3)], torch.ones(16), NAMES], 16, id="views-targets-and-names"),
         pytest.param([IMAGES, torch.ones(16), NAMES], None, id="lists-of-samples-a-tensor-and-names"),
         pytest.param([IMAGES[:2], NAMES[:2]], None, id="images-and-names"),
+        pytest.param([IMAGES, IMAGES, list(NAMES)], None, id="lists-of-images-and-names"),
         pytest.param({"text": list(NAMES), "label": torch.ones(16)}, 16, id="texts-and-label"),
         pytest.param([NAMES, torch.ones(16, 3), torch.ones(16)], 16, id="names-first"),
         pytest.param({"tokens": list(NAMES), "label": torch.ones(3)}, None, id="one-text-in-words"),
@@ -201,6 +202,9 @@ class Graphs:
         pytest.param((Graphs(batch_size=16), torch.ones(16)), 16, id="graphs-and-target"),
         pytest.param((Graphs(batch_size=16), torch.ones(200)), None, id="graphs-and-a-target-for-each-node"),
         pytest.param(Graphs(), None, id="one-graph"),
+        pytest.param([Graphs(batch_size=1)] * 16, None, id="graphs-not-collated"),
+        pytest.param([[Graphs(batch_size=1)] * 16, [torch.ones(1)] * 16], None, id="lists-of-graphs-and-targets"),
+        pytest.param([Graphs(batch_size=1), torch.ones(1)], 1, id="one-graph-and-its-target"),
         pytest.param(Graphs(batch_size=torch.ones(200)), None, id="a-graph-with-an-attribute-of-that-name"),
     ],
 )

@@ -27,6 +27,7 @@ def batch_size(batch: Any) -> int | None:
 
 
 def _first_dimension(batch: Any) -> int | None:
+    are_alike = False
     for _ in range(_MAX_DEPTH + 1):
         shape = getattr(batch, "shape", None)
         if shape is not None:
@@ -34,10 +35,12 @@ def _first_dimension(batch: Any) -> int | None:
         if isinstance(batch, Mapping):
             batch = next(iter(batch.values()), None)
         elif isinstance(batch, (tuple, list)) and batch:
+            are_alike = len(batch) > 1 and type(batch[0]) is type(batch[-1])
             batch = batch[0]
         else:
             told = (getattr(batch, name, None) for name in _TOLD_AS)
-            return next((size for size in told if type(size) is int), None)
+            size = next((size for size in told if type(size) is int), None)
+            return None if size == 1 and are_alike else size  # several of one may be samples that were not collated
     return None
 
 
@@ -69,6 +72,7 @@ def _is_doubtful(batch: Any, size: int) -> bool:
         is_one_for_each = isinstance(last, (tuple, list)) and len(last) == size  # such as the boxes of each image
         return not is_one_for_each and size_of_last not in (None, size)
     is_zipped = len(batch) > 1 and type(batch[0]) is type(last) is tuple and len(batch[0]) == len(last)
-    if size_of_last is None:  # such as the samples' names, behind the targets
+    if size_of_last is None and isinstance(last, (tuple, list)) and len(last) == size:
+        # Such as the samples' names, behind the targets.
         size_of_last = next(filter(None, map(_first_dimension, reversed(batch[1:]))), None)
     return is_zipped or size_of_last != size
