@@ -65,6 +65,15 @@ def test_the_ranks_of_an_earlier_run_are_compared(folder: Path) -> None:
     assert read_report(Path(f"{folder}~2")).problems == ()
 
 
+def test_runs_are_found_where_rank_0_wrote_nothing_whole(tmp_path: Path) -> None:
+    first, second = noisy_ms(1), noisy_ms(2)[:20]
+    both = [*run_of("first", first, rank=1, world_size=2), *run_of("second", second, rank=1, world_size=2)]
+    run = write_lines(tmp_path, both, rank=1)
+    (run / "timing" / "rank0.jsonl").write_text('{"kind":"head')
+
+    assert read_report(Path(f"{run}~1")).stages["train"].iterations == 100
+
+
 def test_earlier_runs_are_said_to_be_there_and_how_to_read_them(folder: Path) -> None:
     assert "rank 0: 2 earlier runs in the same file left out: RUN~1 to RUN~2 show them" in read_report(folder).problems
 

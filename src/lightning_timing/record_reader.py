@@ -61,7 +61,7 @@ def chosen_run(path: Path) -> str | None:
     if not back:
         return None
     folder = timing_folder(path)
-    runs = next((run_ids(file) for file in rank_files(folder).values()), [])
+    runs = next(filter(None, map(run_ids, rank_files(folder).values())), [])
     if back >= len(runs):
         known = f"holds {len(runs)} runs, the oldest of which is ~{len(runs) - 1}" if len(runs) > 1 else "holds one run"
         raise BadInputError(f"{path}: {folder} {known}")
