@@ -39,12 +39,15 @@ def test_rank_0_dies(tmp_path: Path) -> None:
     assert 0 < fewest == report.stages["train"].iterations < most
 
 
-@pytest.mark.parametrize("ending", ["failed", "interrupted"])
-def test_a_rank_is_broken_off_whose_process_is_told_of_no_exception(ending: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [("failed", "failed"), ("interrupted", "interrupted"), ("exited", "interrupted"), ("pruned", "interrupted")],
+)
+def test_a_rank_is_broken_off_whose_process_is_told_of_no_exception(ending: str, status: str, tmp_path: Path) -> None:
     program = run_program("broken_off_ranks", tmp_path / "cwd", str(tmp_path), ending)
     report = read_report(tmp_path)
 
-    assert (report.status, report.source) == (ending, "summary.json")
+    assert (report.status, report.source) == (status, "summary.json")
     assert report.stages["train"].iterations == 5
     assert "train: 5 iterations" in program.output
 

@@ -1,4 +1,4 @@
-"""The rank that a strategy has forked is broken off in mid-epoch: `broken_off_ranks.py RUN_DIR failed|interrupted`."""
+"""The rank that a strategy has forked is broken off in mid-epoch: `broken_off_ranks.py RUN_DIR ENDING`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from tiny_training import fit_tiny, tiny_loader, tiny_module
 
 from lightning_timing import StopwatchCallback
 
+
+class TrialPruned(Exception):  # noqa: N818  # as Optuna calls it
+    """Ends a trial that promises little."""
+
+
 if __name__ == "__main__":
     run_dir, ending = Path(sys.argv[1]), sys.argv[2]
 
@@ -24,6 +29,10 @@ if __name__ == "__main__":
         if batch_idx == 5:
             if ending == "failed":
                 raise ValueError("the rank fails")
+            if ending == "exited":
+                sys.exit(3)
+            if ending == "pruned":
+                raise TrialPruned
             os.kill(os.getppid(), signal.SIGINT)  # as Ctrl-C, and a notebook's interrupt, do: all of them get it
             os.kill(os.getpid(), signal.SIGINT)
         return self.layer(batch[0]).sum()

@@ -209,9 +209,10 @@ class Session:
 
     def _process_ends(self) -> None:
         """Ends the run, which is not over, as the process is about to end."""
-        # torch, which runs the ranks of a strategy, returns after Ctrl-C, and exits after any other exception.
         self.part.strict = False
-        self._end_for_all(KeyboardInterrupt() if sys.exc_info()[1] is None else RuntimeError())
+        # torch, which runs the ranks of a strategy, returns after Ctrl-C, and exits after any other exception.
+        error = sys.exc_info()[1] or KeyboardInterrupt()
+        self._end_for_all(error.__context__ or error if isinstance(error, SystemExit) else error)
 
     def call_last(self, end: Callable[[], None]) -> None:
         """Calls `end` when all else in the run is over, unless an exception ends the run before."""
