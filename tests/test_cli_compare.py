@@ -363,6 +363,20 @@ def test_how_many_rows_would_differ_by_chance_is_said_where_some_do(
     assert "rows differ" not in capsys.readouterr().out
 
 
+def test_how_many_of_many_rows_would_differ_by_chance_is_a_plain_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = []
+    for name, forward_ms in (("before", noisy_ms(1)), ("after", noisy_ms(2, center=5.0))):
+        parts = {f"callbacks/C{number}": MS for number in range(237)}
+        made = rows([{**phases(forward=round(ms * MS), callbacks=237 * MS), **parts} for ms in forward_ms])
+        runs.append(write_lines(tmp_path / name, [header(), *made, end()]))
+
+    assert compare(*runs) == 0
+    line = "2 of 240 rows differ; had nothing changed, about 12 would by chance"
+    assert line in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("samples", "options", "line"),
     [

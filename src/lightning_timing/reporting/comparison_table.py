@@ -111,8 +111,9 @@ def _differing_line(changes: list[MeasurementChange]) -> Iterator[str]:
     judged = [change for change in changes if change.has_interval]
     differing = sum(change.verdict in (FASTER, SLOWER) for change in judged)
     if differing and len(judged) > 1:
-        by_chance = (1 - CONFIDENCE) * len(judged)
-        yield f"{differing} of {len(judged)} rows differ; had nothing changed, about {by_chance:.1g} would by chance"
+        expected = (1 - CONFIDENCE) * len(judged)
+        by_chance = f"{expected:.1g}" if expected < 1 else f"{expected:.0f}"
+        yield f"{differing} of {len(judged)} rows differ; had nothing changed, about {by_chance} would by chance"
 
 
 def _mean_lines(comparison: Comparison) -> Iterator[str]:
