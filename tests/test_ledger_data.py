@@ -202,6 +202,7 @@ class Graphs:
         pytest.param((Graphs(batch_size=16), torch.ones(16)), 16, id="graphs-and-target"),
         pytest.param((Graphs(batch_size=16), torch.ones(200)), None, id="graphs-and-a-target-for-each-node"),
         pytest.param(Graphs(), None, id="one-graph"),
+        pytest.param(Graphs(batch_size=-1, num_graphs=16), 16, id="graphs-of-a-size-that-is-none"),
         pytest.param([Graphs(batch_size=1)] * 16, None, id="graphs-not-collated"),
         pytest.param([[Graphs(batch_size=1)] * 16, [torch.ones(1)] * 16], None, id="lists-of-graphs-and-targets"),
         pytest.param([Graphs(batch_size=1), torch.ones(1)], 1, id="one-graph-and-its-target"),

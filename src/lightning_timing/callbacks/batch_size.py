@@ -39,7 +39,7 @@ def _first_dimension(batch: Any) -> int | None:
             batch = batch[0]
         else:
             told = (getattr(batch, name, None) for name in _TOLD_AS)
-            size = next((size for size in told if type(size) is int), None)
+            size = next((size for size in told if type(size) is int and size > 0), None)
             return None if size == 1 and are_alike else size  # several of one may be samples that were not collated
     return None
 
