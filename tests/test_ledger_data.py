@@ -170,6 +170,18 @@ class Graphs:
         vars(self).update(attributes)
 
 
+class HandMadeGraphs(Graphs):
+    """One that nobody collated: torch_geometric would ask the device for its size."""
+
+    ptr = None
+
+    @property
+    def num_graphs(self) -> int:
+        pytest.fail("the device was asked")
+
+    batch_size = num_graphs
+
+
 @pytest.mark.parametrize(
     ("batch", "samples"),
     [
@@ -202,6 +214,7 @@ class Graphs:
         pytest.param((Graphs(batch_size=16), torch.ones(16)), 16, id="graphs-and-target"),
         pytest.param((Graphs(batch_size=16), torch.ones(200)), None, id="graphs-and-a-target-for-each-node"),
         pytest.param(Graphs(), None, id="one-graph"),
+        pytest.param(HandMadeGraphs(), None, id="graphs-that-would-ask-the-device"),
         pytest.param(Graphs(batch_size=-1, num_graphs=16), 16, id="graphs-of-a-size-that-is-none"),
         pytest.param([Graphs(batch_size=1)] * 16, None, id="graphs-not-collated"),
         pytest.param([[Graphs(batch_size=1)] * 16, [torch.ones(1)] * 16], None, id="lists-of-graphs-and-targets"),

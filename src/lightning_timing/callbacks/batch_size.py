@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _MAX_DEPTH: Final = 3
-_TOLD_AS: Final = ("batch_size", "num_graphs")
-"""Attributes in which other objects tell it: batches of graphs, of whose tensors none need have one row a sample."""
 
 
 def batch_size(batch: Any) -> int | None:
@@ -38,10 +36,17 @@ def _first_dimension(batch: Any) -> int | None:
             are_alike = len(batch) > 1 and type(batch[0]) is type(batch[-1])
             batch = batch[0]
         else:
-            told = (getattr(batch, name, None) for name in _TOLD_AS)
-            size = next((size for size in told if type(size) is int and size > 0), None)
+            size = _told_size(batch)
             return None if size == 1 and are_alike else size  # several of one may be samples that were not collated
     return None
+
+
+def _told_size(batch: Any) -> int | None:
+    """What an object says of its size, as batches of graphs do, of whose tensors none need have one row a sample."""
+    if hasattr(type(batch), "num_graphs") and getattr(batch, "ptr", None) is None:
+        return None  # PyTorch Geometric would compute it, and wait for the device
+    told = (getattr(batch, name, None) for name in ("batch_size", "num_graphs"))
+    return next((size for size in told if type(size) is int and size > 0), None)
 
 
 def _number_of_texts(batch: Any) -> int | None:
