@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -156,8 +157,8 @@ def test_what_lies_between_iterations_is_said_below_the_mean_iteration(
     (place,) = (place for place, line in enumerate(lines) if line.startswith("train: an iteration takes"))
     assert lines[place].endswith("faster in these runs")
     whole = "train: with its part of what lies between iterations it takes 42.0 ms before, 81.0 ms after (+93."
-    assert lines[place + 1].startswith(whole)
-    assert lines[place + 1].endswith(" %)")
+    assert lines[place + 2].startswith(whole)
+    assert lines[place + 2].endswith(" %)")
     assert " ".join(lines).endswith(
         "  no whole interval above 5 % in train iteration, train mean iteration; "
         "not judged: train with what lies between iterations (+93.0 %, one run a side)"
@@ -348,6 +349,53 @@ def test_a_part_without_its_whole_has_its_full_name(tmp_path: Path, capsys: pyte
     run = write_lines(tmp_path, [header(), *made, end()])
     assert compare(run, run, "--measurement", "callbacks/Saver") == 0
     assert "\ncallbacks/Saver  " in capsys.readouterr().out
+
+
+def write_run_with_parts(run_dir: Path, *, forward_ms: float, spans: dict[str, float], wait_ms: float = 1.0) -> Path:
+    """A run of 40 iterations, in whose `forward` spans take milliseconds, each but `head` directly."""
+    ns = phases(data_wait=round(wait_ms * MS), forward=round(forward_ms * MS), other=MS)
+    ns |= {name: round(ms * MS) for name, ms in spans.items()}
+    intervals = [("forward", 0, round(forward_ms * MS))]
+    at = 0
+    for name, ms in spans.items():
+        begin = MS // 10 if name == "head" else at
+        intervals.append((name, begin, begin + round(ms * MS)))
+        at = max(at, begin + round(ms * MS))
+    return write_lines(run_dir, [header(), *rows([ns] * 40, intervals=intervals), end()])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        (
+            {"forward_ms": 5, "spans": {"net": 4}},
+            {"forward_ms": 25, "spans": {"augment": 20, "net": 4}},
+            "train: of these +20.0 ms, forward has +20.0 ms, most of it in augment",
+        ),
+        (
+            {"forward_ms": 25, "spans": {"net": 20, "head": 15}, "wait_ms": 9.0},
+            {"forward_ms": 10, "spans": {"net": 9, "head": 5}, "wait_ms": 4.0},
+            "train: of these -20.0 ms, forward has -15.0 ms, most of it in head; data_wait has -5.00 ms",
+        ),
+        (
+            {"forward_ms": 5, "spans": {}, "wait_ms": 1.0},
+            {"forward_ms": 4, "spans": {}, "wait_ms": 6.0},
+            "train: of these +4.00 ms, data_wait has +5.00 ms",
+        ),
+        ({"forward_ms": 5, "spans": {}}, {"forward_ms": 5, "spans": {}}, None),
+    ],
+)
+def test_where_the_change_of_the_mean_iteration_lies(
+    tmp_path: Path, before: Any, after: Any, line: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [write_run_with_parts(tmp_path / name, **run) for name, run in (("a", before), ("b", after))]
+
+    assert compare(*runs) == 0
+    found = [found for found in capsys.readouterr().out.splitlines() if found.startswith("train: of these")]
+    assert found == ([] if line is None else [line])
+    assert compare(*runs, "--json") == 0
+    (mean,) = shown(capsys)["mean_iterations"]
+    assert [part["phase"] for part in mean["parts"]] == ([] if line is None else re.findall(r"(\w+) has", line))
 
 
 def test_how_many_rows_would_differ_by_chance_is_said_where_some_do(

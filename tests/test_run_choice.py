@@ -100,6 +100,13 @@ def test_an_earlier_run_is_drawn(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert sum(event["ph"] == "X" and event["name"].startswith("iteration") for event in events) == 100
 
 
+def test_the_trace_of_an_earlier_run_does_not_replace_that_of_the_newest(folder: Path) -> None:
+    for run in (folder, f"{folder}~1"):
+        assert main(["trace", str(run)]) == 0
+
+    assert {path.name for path in (folder / "timing").glob("*.json")} == {"trace.json", "trace~1.json"}
+
+
 def test_the_only_run_below_a_folder_is_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_lines(tmp_path / "version_0", [*run_of("first", noisy_ms(1)), *run_of("second", noisy_ms(2)[:20])])
 

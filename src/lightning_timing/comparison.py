@@ -103,6 +103,21 @@ class Absence:
     kind: AbsenceKind
 
 
+@dataclass(frozen=True)
+class PartOfChange:
+    """What one phase adds to the change of the mean iteration. The phases add up to the iteration, so their changes do.
+
+    Attributes:
+        phase: The phase.
+        change_s: By how much its part of the mean iteration changed, in seconds.
+        mostly_in: The user's measurement inside it that has half of that or more, or None.
+    """
+
+    phase: str
+    change_s: float
+    mostly_in: str | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeanIteration(Change):
     """How long an iteration takes on average. Unlike the median it changes with what only some iterations do.
@@ -115,6 +130,7 @@ class MeanIteration(Change):
         after_s: The same after.
         runs_before: How many runs it is of.
         runs_after: The same after.
+        parts: The phases that have most of its change, where it is `faster` or `slower`.
     """
 
     stage: str
@@ -122,6 +138,7 @@ class MeanIteration(Change):
     after_s: float
     runs_before: int
     runs_after: int
+    parts: tuple[PartOfChange, ...] = ()
 
     @property
     def is_of_single_runs(self) -> bool:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.clocks import NS_IN_S
-from lightning_timing.comparison import Absence, Comparison, MeanIteration, MeasurementChange, Side, Throughput
+from lightning_timing.comparison import (
+    Absence,
+    Comparison,
+    MeanIteration,
+    MeasurementChange,
+    PartOfChange,
+    Side,
+    Throughput,
+)
 from lightning_timing.conditions import differences
-from lightning_timing.median_change import TOO_FEW, TOO_UNEVEN, mean_change, median_change
-from lightning_timing.phases import ITERATION, PHASES, STAGES, place_in_loop, whole_of
+from lightning_timing.inside import where_most_is
+from lightning_timing.median_change import FASTER, SLOWER, TOO_FEW, TOO_UNEVEN, mean_change, median_change
+from lightning_timing.phases import ITERATION, OTHER, PHASES, STAGES, place_in_loop, whole_of
 from lightning_timing.run_times import Measured
 
 if TYPE_CHECKING:
@@ -30,6 +39,8 @@ MAX_LENGTH_RATIO: Final = 1.1
 """Runs further apart in length are not judged by what lies between iterations."""
 MIN_BETWEEN: Final = 0.005
 """The least share of the time for which what lies between iterations is named."""
+MIN_PART: Final = 0.1
+"""The least share in the mean iteration's change for which a phase is named."""
 _DIFFERENT_LENGTHS: Final = "runs of different lengths: what occurs once weighs less in a longer one"
 _ITERATION: Final = Measured(ITERATION, "host")
 _CONTENTION_UNKNOWN: Final = "whether others used the machine meanwhile is not known, as no summary covers these rows"
@@ -98,6 +109,13 @@ class _RunsInStage:
         took, whole = (sum(float(ns.sum()) for ns in self.times(which)) for which in (measured, _ITERATION))
         return took / whole if whole else 0.0
 
+    def part_of_iteration_s(self, name: str) -> float:
+        """A measurement's part of the mean iteration, in seconds: the mean of the runs."""
+        measured = Measured(name, "host")
+        runs = [times.ns for times in self.stages if _ITERATION in times.ns]
+        means_ns = [float(ns[measured].sum()) / len(ns[_ITERATION]) if measured in ns else 0.0 for ns in runs]
+        return fmean(means_ns) / NS_IN_S
+
     def whole_iterations(self) -> list[FloatArray]:
         """The times of the iterations, each with its part of what lies between them."""
         return [times.ns[_ITERATION] + times.between_ns for times in self.stages if _ITERATION in times.ns]
@@ -124,7 +142,21 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
         if mean.reason is None and (names := _perhaps_yet_to_come(before, after)):
             reason = f"runs of different lengths, and on one side only: {', '.join(names)}"
             mean = replace(mean, low=None, high=None, verdict=TOO_UNEVEN, reason=reason)
-        yield mean
+        yield replace(mean, parts=_parts(mean, before, after)) if mean.verdict in (FASTER, SLOWER) else mean
+
+
+def _parts(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> tuple[PartOfChange, ...]:
+    """Returns the phases that have a tenth of the mean iteration's change or more, the largest part first."""
+    change_s = mean.after_s - mean.before_s
+    parents = {**after.parents, **before.parents}
+    names = {measured.name for measured in (*before.measured, *after.measured) if measured.clock == "host"}
+    shares = {name: (after.part_of_iteration_s(name) - before.part_of_iteration_s(name)) / change_s for name in names}
+    phases = [name for name in names if parents.get(name) == ITERATION and name in (*PHASES, OTHER)]
+    return tuple(
+        PartOfChange(phase, shares[phase] * change_s, where_most_is(phase, shares, parents))
+        for phase in sorted(phases, key=shares.__getitem__, reverse=True)
+        if shares[phase] >= MIN_PART
+    )
 
 
 def _perhaps_yet_to_come(before: _RunsInStage, after: _RunsInStage) -> list[str]:

@@ -37,6 +37,7 @@ from lightning_timing.advice import (
     see_what_it_waits_for,
     see_what_varies,
 )
+from lightning_timing.inside import where_most_is
 from lightning_timing.phases import (
     BACKWARD,
     BATCH_TRANSFER,
@@ -368,17 +369,10 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
 
 
 def _where_most_is(measurements: Mapping[str, MeasurementSummary], phase: str) -> str:
-    """Names the phase or, in it, the innermost of the user's measurements that has half of its time or more."""
-    inside = phase
-    half_s = (measurements[phase].total_s or 0.0) / 2 if phase in measurements else 0.0
-    left = {name: found for name, found in measurements.items() if whole_of(name) is None and name not in PHASES}
-    while half_s:
-        parts = [name for name, found in left.items() if found.parent == inside and (found.total_s or 0.0) >= half_s]
-        if not parts:
-            break
-        inside = max(parts, key=lambda name: left[name].total_s or 0.0)
-        del left[inside]  # a record from elsewhere may have them in a circle
-    return phase if inside == phase else f"{inside} in {phase}"
+    """Names the phase, with the user's measurement in it that has most of its time, if one has."""
+    totals_s = {name: found.total_s or 0.0 for name, found in measurements.items()}
+    inside = where_most_is(phase, totals_s, {name: found.parent for name, found in measurements.items()})
+    return phase if inside is None else f"{inside} in {phase}"
 
 
 def _compute_share(measurements: Mapping[str, MeasurementSummary]) -> float:

@@ -21,6 +21,7 @@ from lightning_timing.record_reader import (
     timing_folder,
 )
 from lightning_timing.reporting.trace import TraceSource, trace_json
+from lightning_timing.run_choice import choice_of
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         sources.append(TraceSource.of(record))
     if not sources:
         raise BadInputError(f"{folder}: no rank<N>.jsonl with anything in it, so there is nothing to draw")
-    output = args.output or _default_output(folder, run_folder(run))
+    output = args.output or _default_output(folder, run)
     write_output(output, trace_json(sources, summary))
     for problem in problems.lines():
         print(f"note: {problem}")
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _default_output(folder: Path, run: Path) -> Path:
-    if not folder.resolve().is_relative_to(run.resolve()):
+    if not folder.resolve().is_relative_to(run_folder(run).resolve()):
         raise BadInputError(f"{folder}: a link that leads out of {run}; say with -o where to write")
-    return folder / TRACE_NAME
+    stem, suffix = TRACE_NAME.split(".")
+    return Path(f"{choice_of(run).within(folder / stem)}.{suffix}")

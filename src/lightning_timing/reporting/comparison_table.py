@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Comparison,
         MeanIteration,
         MeasurementChange,
+        PartOfChange,
         Side,
         Throughput,
     )
@@ -119,11 +120,23 @@ def _differing_line(changes: list[MeasurementChange]) -> Iterator[str]:
 def _mean_lines(comparison: Comparison) -> Iterator[str]:
     for mean in comparison.means:
         yield f"{mean.stage}: an iteration takes {_times_of(mean)} on average ({_changed(mean)}): {_outcome(mean)}"
+        if mean.parts:
+            parts = "; ".join(map(_part_in_words, mean.parts))
+            yield f"{mean.stage}: of these {_signed_seconds(mean.after_s - mean.before_s)}, {parts}"
         for whole in comparison.wholes:
             if whole.stage == mean.stage:
                 line = f"{whole.stage}: with its part of what lies between iterations it takes {_times_of(whole)}"
                 outcome = "" if whole.verdict == TOO_FEW else f": {_outcome(whole)}"
                 yield f"{line} ({_changed(whole)}){outcome}"
+
+
+def _part_in_words(part: PartOfChange) -> str:
+    mostly = "" if part.mostly_in is None else f", most of it in {printable(part.mostly_in)}"
+    return f"{part.phase} has {_signed_seconds(part.change_s)}{mostly}"
+
+
+def _signed_seconds(change_s: float) -> str:
+    return f"{'-' if change_s < 0 else '+'}{seconds(abs(change_s))}"
 
 
 def _times_of(mean: MeanIteration) -> str:
