@@ -52,6 +52,12 @@ def test_a_rank_is_broken_off_whose_process_is_told_of_no_exception(ending: str,
     assert "train: 5 iterations" in program.output
 
 
+def test_a_rank_fails_before_its_loops_in_a_process_that_is_told_of_no_exception(tmp_path: Path) -> None:
+    run_program("broken_off_ranks", tmp_path / "cwd", str(tmp_path), "failed before the loops")
+
+    assert read_report(tmp_path).status == "failed"
+
+
 def check_unequal(run_dir: Path) -> None:
     """One rank had 5 batches and one had 8; then parts of the record go missing."""
     whole = read_report(run_dir)

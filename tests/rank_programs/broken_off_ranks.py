@@ -23,6 +23,7 @@ class TrialPruned(Exception):  # noqa: N818  # as Optuna calls it
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell is started with it ignored
     run_dir, ending = Path(sys.argv[1]), sys.argv[2]
 
     def training_step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
@@ -37,7 +38,12 @@ if __name__ == "__main__":
             os.kill(os.getpid(), signal.SIGINT)
         return self.layer(batch[0]).sum()
 
+    def configure_optimizers(self: Any) -> torch.optim.Optimizer:
+        if ending == "failed before the loops":
+            raise ValueError("the rank fails")
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
     pl = lightning()
     callbacks = [StopwatchCallback(num_warmup_iters=0)]
-    module = tiny_module(pl, training_step=training_step)
+    module = tiny_module(pl, training_step=training_step, configure_optimizers=configure_optimizers)
     fit_tiny(pl, run_dir, module, tiny_loader(8), callbacks=callbacks, strategy="ddp_notebook")

@@ -89,8 +89,8 @@ class Session:
         self._steps = self._watch_steps([])
         self._backward = self._watch_backward([])
         self._others: list[MethodWatch] = []
-        # Lightning calls no `on_exception` in a process that its strategy has started, by ddp_notebook or ddp_spawn.
-        self._at_exit = None if parent_process() is None else Finalize(None, self._process_ends, exitpriority=0)
+        self._handled_before: BaseException | None = None
+        self._at_exit: Finalize | None = None
         try:
             self._begin_to_watch(trainer)
         except BaseException:
@@ -103,6 +103,11 @@ class Session:
             collectives = [(trainer.strategy, method) for method in _COLLECTIVES]
             others.append(self._watch([(trainer.strategy, "barrier")], machine.barrier_began, machine.barrier_ended))
             others.append(self._watch(collectives, machine.collective_began, machine.barrier_ended))
+        if parent_process() is not None:
+            # Lightning calls no `on_exception` in a process that its strategy has started: ddp_notebook, ddp_spawn.
+            loops = [(trainer, "_run_stage")]
+            others.append(MethodWatch(loops, self._loops_begin, self._loops_end, self.part))
+            self._at_exit = Finalize(None, self._process_ends, exitpriority=0)
         others.append(watch_epoch_metrics(trainer, machine, self.trail, self.part))
         others.extend(watch_loader_starts(trainer, machine, self.trail, self.part))
         self._look_who_logs(trainer)
@@ -207,11 +212,22 @@ class Session:
         for tell in self.on_exception:
             tell(error)
 
+    def _loops_begin(self) -> None:
+        self._handled_before = sys.exc_info()[1]  # where the Trainer is called in an `except`
+
+    def _loops_end(self) -> None:
+        """Ends the run for our callbacks if the loops end by an exception."""
+        error, before = sys.exc_info()[1], self._handled_before
+        self._handled_before = None
+        if error is not None and error is not before:
+            self.part.strict = False
+            self._end_for_all(error)
+
     def _process_ends(self) -> None:
-        """Ends the run, which is not over, as the process is about to end."""
+        """Ends the run, which was broken off outside of its loops, as the process is about to end."""
         self.part.strict = False
-        # torch, which runs the ranks of a strategy, returns after Ctrl-C, and exits after any other exception.
-        error = sys.exc_info()[1] or KeyboardInterrupt()
+        # torch, which runs the ranks of a strategy, exits after an exception, of which Python 3.13 knows no more here.
+        error = sys.exc_info()[1] or RuntimeError()
         self._end_for_all(error.__context__ or error if isinstance(error, SystemExit) else error)
 
     def call_last(self, end: Callable[[], None]) -> None:
