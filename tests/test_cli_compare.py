@@ -398,6 +398,21 @@ def test_where_the_change_of_the_mean_iteration_lies(
     assert [part["phase"] for part in mean["parts"]] == ([] if line is None else re.findall(r"(\w+) has", line))
 
 
+def test_of_several_optimizers_the_one_that_changed_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a row of both together; the parts of `callbacks`, which has one, are not named beside it."""
+    runs = []
+    for name, ms in (("a", 2), ("b", 9)):
+        ns = {**phases(forward=5 * MS, callbacks=ms * MS), "callbacks/Saver": ms * MS, "optimizer_step/1": ms * MS}
+        ns["iteration"] += ms * MS
+        runs.append(write_lines(tmp_path / name, [header(), *rows([ns] * 40), end()]))
+
+    assert compare(*runs) == 0
+    line = "train: of these +14.0 ms, callbacks has +7.00 ms; optimizer_step/1 has +7.00 ms"
+    assert line in capsys.readouterr().out.splitlines()
+
+
 def test_how_many_rows_would_differ_by_chance_is_said_where_some_do(
     before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,9 +149,10 @@ def _parts(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> tu
     """Returns the phases that have a tenth of the mean iteration's change or more, the largest part first."""
     change_s = mean.after_s - mean.before_s
     parents = {**after.parents, **before.parents}
-    names = {measured.name for measured in (*before.measured, *after.measured) if measured.clock == "host"}
+    measured = dict.fromkeys((*before.measured, *after.measured))
+    names = [name for name, clock in measured if clock == "host"]
     shares = {name: (after.part_of_iteration_s(name) - before.part_of_iteration_s(name)) / change_s for name in names}
-    phases = [name for name in names if parents.get(name) == ITERATION and name in (*PHASES, OTHER)]
+    phases = [name for name in names if (whole_of(name) or name) in (*PHASES, OTHER) and whole_of(name) not in names]
     return tuple(
         PartOfChange(phase, shares[phase] * change_s, where_most_is(phase, shares, parents))
         for phase in sorted(phases, key=shares.__getitem__, reverse=True)
