@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed
 from lightning.fabric.plugins.io import TorchCheckpointIO
 
 if TYPE_CHECKING:
@@ -67,6 +69,12 @@ class Module(pl.LightningModule):
         self.layer = torch.nn.Linear(2, 1)
         self.costs = costs or Costs()
 
+    def setup(self, stage: str) -> None:
+        # gloo's own thread aborts the process if it lets go of a collective's work while Python goes down
+        # (pytorch/pytorch#179291), and Lightning ends the process group at exit for NCCL only.
+        atexit.unregister(end_process_group)
+        atexit.register(end_process_group)
+
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         spend(self.costs.transfer)
         return batch
@@ -106,6 +114,12 @@ def spend(milliseconds: float) -> None:
     """Lets time pass without keeping a core busy, as there may be fewer cores than ranks."""
     if milliseconds:
         time.sleep(milliseconds / 1000)
+
+
+def end_process_group() -> None:
+    """Waits for the threads of the process group, if there is one."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def local_rank() -> int:
