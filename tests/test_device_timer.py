@@ -9,6 +9,7 @@ import pytest
 from simulated_device import MS, SimulatedClock, SimulatedDevice
 
 from lightning_timing.device import synchronize
+from lightning_timing.device_overlap import LAUNCH_NS
 from lightning_timing.device_timer import DeviceTimer, DeviceTimes
 
 
@@ -421,3 +422,108 @@ def test_a_device_clock_that_runs_fast_cannot_build_up_a_backlog_that_is_not_the
         bench.clock.work(0.5)
         resolved = bench.timer.collect()
     assert ahead_ms(resolved) == [0.0]
+
+
+# ---- what of the host's time the device's work overlaps ----
+
+LAUNCH_MS = LAUNCH_NS / MS
+
+
+class PhasedBench(Bench):
+    """Iterations whose edges are known: phases that follow each other, each of which enqueues a kernel first."""
+
+    def phases(self, **phases: tuple[float, float | None]) -> None:
+        """One iteration.
+
+        Args:
+            phases: For each, how long its kernel takes and how long the host, in milliseconds; None: until the device
+                has done all that is enqueued.
+        """
+        edges = [self.timer.mark()]
+        for name, (kernel_ms, host_ms) in phases.items():
+            self.device.launch(kernel_ms)
+            if host_ms is None:
+                self.device.synchronize()
+            else:
+                self.clock.work(host_ms)
+            edges.append(self.timer.mark())
+            self.timer.add(name, (edges[-2], edges[-1]))
+        self.timer.add("iteration", (edges[0], edges[-1]))
+        self.timer.end_iteration(0, edges[-1], edges)
+
+
+def overlapped_ms(times: DeviceTimes[int]) -> dict[str, float]:
+    return {name: ns / MS for name, ns in times.overlapped_ns.items()}
+
+
+def test_a_wait_for_the_device_is_overlapped_by_what_was_enqueued_before() -> None:
+    """As where a progress bar shows the loss: all of the device's work is waited for in one hook."""
+    bench = PhasedBench()
+    for _ in range(3):
+        bench.phases(data_wait=(0, 2.0), forward=(20.0, 1.0), backward=(50.0, 1.0), callbacks=(0, None))
+
+    *_, last = bench.timer.drain()
+    # At the end of forward the host is 19 ms ahead, at the end of backward 68 ms.
+    expected = {"data_wait": 0.0, "forward": 0.0, "backward": 1.0, "callbacks": 68.0 - LAUNCH_MS}
+    assert overlapped_ms(last) == {**expected, "iteration": 69.0 - LAUNCH_MS}
+
+
+def test_where_the_host_never_waits_all_of_its_time_is_overlapped() -> None:
+    bench = PhasedBench()
+    for _ in range(3):
+        bench.phases(forward=(20.0, 1.0), optimizer_step=(5.0, 2.0))
+
+    *_, last = bench.timer.drain()
+    assert overlapped_ms(last) == {"forward": 1.0, "optimizer_step": 2.0, "iteration": 3.0}
+
+
+def test_of_a_wait_for_data_only_what_the_device_works_meanwhile_is_overlapped() -> None:
+    bench = PhasedBench()
+    for _ in range(3):
+        bench.phases(data_wait=(0, 30.0), forward=(12.0, 2.0))
+
+    *_, last = bench.timer.drain()
+    # The device has 10 ms left as the wait begins, and nothing to do for the 20 ms that follow.
+    assert overlapped_ms(last) == pytest.approx(
+        {"data_wait": 10.0 - LAUNCH_MS, "forward": 0, "iteration": 10 - LAUNCH_MS}
+    )
+
+
+def test_what_an_idle_device_takes_to_begin_overlaps_nothing() -> None:
+    bench = PhasedBench()
+    bench.device.latency_ns = LAUNCH_NS // 2
+    for _ in range(5):
+        bench.phases(data_wait=(0, 0.04), forward=(0, 0.04))
+
+    *_, last = bench.timer.drain()
+    assert overlapped_ms(last) == {"data_wait": 0.0, "forward": 0.0, "iteration": 0.0}
+
+
+def test_nothing_is_known_before_an_edge_without_an_event_and_a_phase_needs_all_of_its_stretches() -> None:
+    bench = PhasedBench()
+    bench.phases(forward=(50.0, 1.0))
+    edges = [bench.timer.mark()]
+    with bench.device.capture():
+        edges.append(bench.timer.mark())
+    edges += [bench.timer.mark()]
+    bench.clock.work(3.0)
+    edges += [bench.timer.mark()]
+    bench.timer.add("other", (edges[0], edges[1]), (edges[2], edges[3]))
+    bench.timer.add("forward", (edges[2], edges[3]))
+    bench.timer.end_iteration(0, edges[-1], edges)
+
+    *_, last = bench.timer.drain()
+    assert overlapped_ms(last) == {"forward": 3.0}
+    assert bench.timer.reason is None
+
+
+def test_each_stretch_is_asked_of_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = PhasedBench()
+    asked: list[object] = []
+    elapsed_ns = bench.device.elapsed_ns
+    monkeypatch.setattr(bench.device, "elapsed_ns", lambda *events: (asked.append(events), elapsed_ns(*events))[1])
+    bench.phases(forward=(1.0, 1.0), backward=(1.0, 1.0))
+    bench.timer.drain()
+
+    # The two phases and the iteration; and the way from one sighting to the end, by which the lead is told.
+    assert len(asked) == 4

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from lightning_timing.closed_iterations import MAX_WAITING
+from lightning_timing.device_timer import DeviceTimes
 from lightning_timing.distribution import EXACT_INTERVALS
 from lightning_timing.ledger import PhaseTime
 from lightning_timing.measurement import Measurement, take_times
@@ -22,6 +25,17 @@ def users(stage: StageRecord, name: str, *samples_ns: int) -> Measurement:
     measurement = stage.user_measurements.setdefault(name, Measurement(name))
     measurement.current.extend(samples_ns)
     return measurement
+
+
+def take_device_times(
+    stage: StageRecord,
+    samples_ns: dict[str, list[int]],
+    untimed: dict[str, int],
+    ahead_ns: int | None,
+    overlapped_ns: dict[str, int] | None = None,
+) -> None:
+    times = DeviceTimes(None, samples_ns, Counter(untimed), ahead_ns, overlapped_ns or {})
+    stage.take_device_times(times, of_iteration=True)
 
 
 def test_a_stage_of_which_nothing_is_known_was_not_used() -> None:
@@ -152,19 +166,21 @@ def test_what_the_user_measures_between_iterations_counts_once_warm_up_is_over()
 
 def test_device_times_are_those_of_the_measurement_of_their_name() -> None:
     stage = StageRecord("train", 0)
-    stage.phases["forward"]
+    stage.phases["forward"].distribution.pending.append(20)
     users(stage, "mine")
-    stage.take_device_times({"forward": [4, 6], "unknown": [1]}, {"mine": 2, "forward": 1}, 3_000_000_000)
-    stage.take_device_times({"forward": [2]}, {"forward": 1}, None)
-    stage.take_device_times({}, {}, 4_000_000_000)
-    stage.take_device_times({}, {}, 9_000_000_000)
+    take_device_times(
+        stage, {"forward": [4, 6], "unknown": [1]}, {"mine": 2, "forward": 1}, 3_000_000_000, {"forward": 7}
+    )
+    take_device_times(stage, {"forward": [2]}, {"forward": 1}, None)
+    take_device_times(stage, {"forward": [2]}, {}, 4_000_000_000, {"forward": 1})
+    take_device_times(stage, {}, {}, 9_000_000_000)
 
     summary = summarize_stage(stage)
     forward, mine = summary.measurements["forward"].device, summary.measurements["mine"].device
     assert forward is not None
-    assert (forward.count, forward.total_s, forward.untimed) == (3, 12e-9, 2)
+    assert (forward.count, forward.total_s, forward.untimed, forward.overlapped_s) == (4, 14e-9, 2, 8e-9)
     assert mine is not None
-    assert (mine.count, mine.total_s, mine.untimed) == (0, None, 2)
+    assert (mine.count, mine.total_s, mine.untimed, mine.overlapped_s) == (0, None, 2, None)
     assert list(summary.measurements) == ["forward", "mine"]
     assert summary.host_ahead_s == 4.0  # the median
 
@@ -181,7 +197,7 @@ def test_nothing_piles_up_however_many_measurements_there_are() -> None:
             users(stage, f"mine {index}", 1)
         stage.take(IterationLabel(), 40, 20, samples, take_times(stage.users_known_by()))
         stage.fold()
-        stage.take_device_times({"iteration": [1]}, {}, 1)
+        take_device_times(stage, {"iteration": [1]}, {}, 1)
         users(stage, "outside", 1)
         stage.take_users_outside()
     *few, callbacks = sorted(len(m.distribution.pending) for m in stage.all_measurements())

@@ -29,8 +29,7 @@ class DeferredIterations:
 
     def end_iteration(self, stage: StageRecord, measured: MeasuredIteration | None, ledger: DeviceLedger) -> None:
         """Adds an iteration, and hands on those whose ends the device has reached by now."""
-        if ledger.last_mark is not None:
-            self.timer.end_iteration((stage, measured, measured is not None), ledger.last_mark)
+        self.timer.end_iteration((stage, measured, measured is not None), ledger.marks[-1], ledger.marks)
         self._hand_on(self.timer.collect())
 
     def end_outside(self, stage: StageRecord) -> None:
@@ -45,8 +44,7 @@ class DeferredIterations:
         for times in resolved:
             stage, measured, counts = times.key
             if counts:
-                ahead_ns = None if measured is None else times.ahead_ns
-                stage.take_device_times(times.samples_ns, times.untimed, ahead_ns)
+                stage.take_device_times(times, of_iteration=measured is not None)
             if measured is not None and self.on_iteration is not None:
                 device_ns = {name: sum(samples) for name, samples in times.samples_ns.items()}
                 self.on_iteration(measured._replace(device_ns=device_ns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lightning_timing.clocks import Clock
@@ -26,7 +26,7 @@ class DeviceLedger(Ledger):
         before_reading: Called before the clock is read, where the device is to be synchronized there.
     """
 
-    __slots__ = ("_begin_mark", "_carried", "_last_mark", "_stretches", "_timer")
+    __slots__ = ("_carried", "_marks", "_stretches", "_timer")
 
     def __init__(
         self,
@@ -39,15 +39,14 @@ class DeviceLedger(Ledger):
         self._timer = timer
         self._stretches: list[list[DeviceStretch]] = []
         self._carried: dict[str, list[DeviceStretch]] = {}
-        self._begin_mark: Mark | None = None
-        self._last_mark: Mark | None = None
+        self._marks: list[Mark] = []
 
     def begin(self, keep_intervals: bool) -> None:
         """Opens an empty ledger now."""
         super().begin(keep_intervals)
         self._carried.clear()
         self._stretches[:] = [[]]
-        self._begin_mark = self._last_mark = self._timer.mark()
+        self._marks = [self._timer.mark()]
 
     def enter(self, phase: str, since_last: bool = False) -> None:
         """Opens a phase inside the one on top."""
@@ -74,18 +73,16 @@ class DeviceLedger(Ledger):
         super().close(at_last)
         if not at_last:
             self._cut()
-        if self._begin_mark is not None and self._last_mark is not None:
-            self._timer.add(ITERATION, (self._begin_mark, self._last_mark))
-            self._timer.add(OTHER, *self._stretches[0])
+        self._timer.add(ITERATION, (self._marks[0], self._marks[-1]))
+        self._timer.add(OTHER, *self._stretches[0])
 
     @property
-    def last_mark(self) -> Mark | None:
-        """The last boundary on the device."""
-        return self._last_mark
+    def marks(self) -> Sequence[Mark]:
+        """The boundaries on the device since the ledger was opened."""
+        return self._marks
 
     def _cut(self) -> None:
         """Records an event, and gives the time on the device since the last one to the phase on top."""
         mark = self._timer.mark()
-        if self._last_mark is not None:
-            self._stretches[-1].append((self._last_mark, mark))
-        self._last_mark = mark
+        self._stretches[-1].append((self._marks[-1], mark))
+        self._marks.append(mark)

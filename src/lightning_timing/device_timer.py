@@ -17,6 +17,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.device_overlap import ElapsedTimes, overlaps_ns_of
 from lightning_timing.host_lead import HostLead
 
 if TYPE_CHECKING:
@@ -68,12 +69,15 @@ class DeviceTimes(Generic[_Key]):
         samples_ns: The device time of each timed interval, by measurement, in the order in which the intervals ended.
         untimed: The number of intervals without a device time, by measurement.
         ahead_ns: How far the host was ahead of the device at the iteration's end, an estimate; None where not known.
+        overlapped_ns: By measurement, the host time of its intervals in which the device is known to have had work, an
+            estimate: of those that are made up of the stretches between the iteration's edges.
     """
 
     key: _Key
     samples_ns: dict[str, list[int]]
     untimed: Counter[str]
     ahead_ns: int | None
+    overlapped_ns: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ class _Iteration(Generic[_Key]):
     key: _Key
     end: Mark
     intervals: list[tuple[str, Sequence[DeviceStretch]]]
+    edges: Sequence[Mark]
 
     def marks(self) -> set[Mark]:
         timed = {mark for _, stretches in self.intervals for stretch in stretches for mark in stretch}
@@ -153,15 +158,17 @@ class DeviceTimer(Generic[_Key]):
         """
         self._intervals.append((measurement, stretches))
 
-    def end_iteration(self, key: _Key, end: Mark) -> None:
+    def end_iteration(self, key: _Key, end: Mark, edges: Sequence[Mark] = ()) -> None:
         """Closes an iteration, which has the intervals added since the last one.
 
         Args:
             key: Returned with the device times.
             end: The mark at its end.
+            edges: The marks at its edges, in their order, the first at its beginning and the last at its end; empty
+                where the time that the device's work overlaps is not to be told.
         """
         self._lead.end_iteration()
-        self._pending.append(_Iteration(key, end, self._intervals))
+        self._pending.append(_Iteration(key, end, self._intervals, edges))
         self._intervals = []
 
     def end_outside(self, key: _Key) -> None:
@@ -246,16 +253,23 @@ class DeviceTimer(Generic[_Key]):
         samples_ns: dict[str, list[int]] = {}
         untimed: Counter[str] = Counter()
         timed = timed and self._reason is None
+        elapsed_ns = ElapsedTimes(self._device)
         for measurement, stretches in iteration.intervals:
             total_ns = -1
             if timed and all(start.event is not None and end.event is not None for start, end in stretches):
-                total_ns = sum(self._device.elapsed_ns(start.event, end.event) for start, end in stretches)
+                total_ns = sum(elapsed_ns[stretch] for stretch in stretches)
             if total_ns < 0:  # also where it ended on another stream, which was ahead of the one on which it began
                 untimed[measurement] += 1
             else:
                 samples_ns.setdefault(measurement, []).append(total_ns)
         ahead_ns = self._lead.at(iteration.end, self._clock()) if timed else None
-        return DeviceTimes(iteration.key, samples_ns, untimed, ahead_ns)
+        overlapped_ns: Counter[str] = Counter()
+        if ahead_ns is not None:
+            overlaps_ns = overlaps_ns_of(iteration.edges, ahead_ns, elapsed_ns)
+            for measurement, stretches in iteration.intervals:
+                if all(stretch in overlaps_ns for stretch in stretches):
+                    overlapped_ns[measurement] += sum(overlaps_ns[stretch] for stretch in stretches)
+        return DeviceTimes(iteration.key, samples_ns, untimed, ahead_ns, dict(overlapped_ns))
 
     def _go_off(self, error: Exception) -> None:
         self._reason = f"device time is off, since the device refused: {error}"

@@ -21,6 +21,9 @@ class DeviceSummary:
         mean_s: Mean per timed interval, in seconds.
         p50_s: Median, in seconds.
         p95_s: 95th percentile, in seconds.
+        overlapped_s: Of a phase, its host time in which the device had work, in seconds, so that the host held nothing
+            up. It is at least so much: work is known by what the host is ahead at the phases' edges, less what it takes
+            an idle device to begin. None where that is not known.
     """
 
     count: int
@@ -29,6 +32,7 @@ class DeviceSummary:
     mean_s: float | None
     p50_s: float | None
     p95_s: float | None
+    overlapped_s: float | None = None
 
 
 @dataclass(frozen=True)

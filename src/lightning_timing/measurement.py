@@ -60,6 +60,7 @@ class Measurement:
         distribution: The samples of all measured iterations.
         device: The device's samples, where there are any.
         device_untimed: Intervals whose device time could not be had.
+        device_overlapped_ns: Its host time in which the device is known to have had work; None where nothing is known.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Measurement:
         "counted_in",
         "current",
         "device",
+        "device_overlapped_ns",
         "device_untimed",
         "distribution",
         "inside",
@@ -98,6 +100,7 @@ class Measurement:
         self.distribution = Distribution()
         self.device: Distribution | None = None
         self.device_untimed = 0
+        self.device_overlapped_ns: int | None = None
 
     @property
     def inside_count(self) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import add
+from typing import TYPE_CHECKING, Any
 
 from lightning_timing.distribution import EXACT_INTERVALS, Distribution
 from lightning_timing.ledger import PhaseTime
 from lightning_timing.measurement import Measurement, UserTimes
 from lightning_timing.phases import BETWEEN, ITERATION, OTHER, place_in_loop, whole_of
 from lightning_timing.recording import IterationLabel
+
+if TYPE_CHECKING:
+    from lightning_timing.device_timer import DeviceTimes
 
 
 class StageRecord:
@@ -188,25 +192,25 @@ class StageRecord:
             return []
         return [(measurement, _count_outside(measurement)) for measurement in taken]
 
-    def take_device_times(
-        self, samples_ns: Mapping[str, list[int]], untimed: Mapping[str, int], ahead_ns: int | None
-    ) -> None:
-        """Counts an iteration's device times, which are known once the device has reached its end.
+    def take_device_times(self, times: DeviceTimes[Any], *, of_iteration: bool) -> None:
+        """Counts device times, which are known once the device has reached the end of what was timed.
 
         Args:
-            samples_ns: The device time of each timed interval, by measurement.
-            untimed: Intervals without one, by measurement.
-            ahead_ns: How far the host was ahead at the iteration's end, or None.
+            times: The device times.
+            of_iteration: Whether they are those of an iteration, or of what lay between two.
         """
-        for name in {*samples_ns, *untimed}:
+        for name in {*times.samples_ns, *times.untimed}:
             measurement = self.phases.get(name) or self.user_measurements.get(name)
             if measurement is not None:
                 measurement.device = measurement.device or Distribution()
-                measurement.device.pending.extend(samples_ns.get(name, ()))
+                measurement.device.pending.extend(times.samples_ns.get(name, ()))
                 measurement.device.fold_if_full()
-                measurement.device_untimed += untimed.get(name, 0)
-        if ahead_ns is not None:
-            self.host_ahead.pending.append(ahead_ns)
+                measurement.device_untimed += times.untimed.get(name, 0)
+                if name in times.overlapped_ns:
+                    overlapped_ns = (measurement.device_overlapped_ns or 0) + times.overlapped_ns[name]
+                    measurement.device_overlapped_ns = overlapped_ns
+        if of_iteration and times.ahead_ns is not None:
+            self.host_ahead.pending.append(times.ahead_ns)
             self.host_ahead.fold_if_full()
 
     def drop_current(self, users: Iterable[Measurement]) -> None:
