@@ -236,6 +236,13 @@ def test_busy_cores_change_the_advice() -> None:
     assert "num_workers" not in without_cores.advice
 
 
+def test_cores_that_a_measurement_of_the_user_s_keeps_busy_or_idle_say_nothing_of_the_iterations() -> None:
+    busy, idle = CpuUsage("matcher", 190.0, 95.0, 0.95), CpuUsage("matcher", 11.0, 10.0, 0.05)
+
+    for figures in ({"train": stage(data_wait=0.4, forward=0.6)}, {"train": stage(forward=0.8, backward=0.2)}):
+        assert judge(figures, busy) == judge(figures, idle) == judge(figures)
+
+
 @pytest.mark.parametrize(
     "figures",
     [

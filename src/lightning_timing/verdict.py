@@ -140,7 +140,7 @@ def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None)
 
     Args:
         stages: The figures of each stage.
-        cpu_usage: CPU usage, which tells how an input-bound run may be helped.
+        cpu_usage: CPU usage, which tells how an input-bound run may be helped, if it is that of the whole iteration.
 
     Returns:
         The verdict; None where there is too little to judge by.
@@ -170,6 +170,8 @@ def why_no_verdict(stages: Mapping[str, StageSummary]) -> str | None:
 
 def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdict | None:
     """Judges one stage by the rules of this module; None where there is too little to judge by."""
+    if cpu_usage is not None and cpu_usage.measurement != ITERATION:
+        cpu_usage = None  # what one of the user's measurements uses says nothing of the iterations
     iteration = stage.measurements.get(ITERATION)
     if stage.iterations < MIN_ITERATIONS or iteration is None or not iteration.total_s:
         return None
