@@ -87,6 +87,19 @@ def test_of_several_runs_the_number_and_the_spread_count(tmp_path: Path) -> None
     assert ONE_RUN_A_SIDE not in several.notes
 
 
+def test_the_parts_of_a_change_add_up_to_it_however_much_runs_differ(tmp_path: Path) -> None:
+    sides = {"a": (1.0, 1.0, 9.0), "b": (199.0, 199.0, 1999.0)}
+    runs = {
+        name: [read_times(write_run(tmp_path / f"{name}{i}", [ms] * 40)) for i, ms in enumerate(of_side)]
+        for name, of_side in sides.items()
+    }
+    (mean,) = compare_runs(runs["a"], runs["b"]).means
+
+    assert mean.verdict == SLOWER
+    assert [part.phase for part in mean.parts] == ["forward"]
+    assert mean.parts[0].change_s == pytest.approx(mean.after_s - mean.before_s)
+
+
 def test_one_run_a_side_is_noted(tmp_path: Path) -> None:
     one, other = (write_run(tmp_path / name, noisy_ms(1)) for name in ("one", "other"))
     assert compare(one, other).notes == (ONE_RUN_A_SIDE,)

@@ -146,12 +146,18 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
 
 
 def _parts(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> tuple[PartOfChange, ...]:
-    """Returns the phases that have a tenth of the mean iteration's change or more, the largest part first."""
+    """Returns the phases that have a tenth of the mean iteration's change or more, the largest part first.
+
+    Of several runs the parts are means that add up, while the change is one of geometric means: they are scaled to it.
+    """
     change_s = mean.after_s - mean.before_s
+    whole_s = after.part_of_iteration_s(ITERATION) - before.part_of_iteration_s(ITERATION)
+    if whole_s * change_s <= 0:
+        return ()
     parents = {**after.parents, **before.parents}
     measured = dict.fromkeys((*before.measured, *after.measured))
     names = [name for name, clock in measured if clock == "host"]
-    shares = {name: (after.part_of_iteration_s(name) - before.part_of_iteration_s(name)) / change_s for name in names}
+    shares = {name: (after.part_of_iteration_s(name) - before.part_of_iteration_s(name)) / whole_s for name in names}
     phases = [name for name in names if (whole_of(name) or name) in (*PHASES, OTHER) and whole_of(name) not in names]
     return tuple(
         PartOfChange(phase, shares[phase] * change_s, where_most_is(phase, shares, parents))
