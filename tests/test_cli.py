@@ -131,9 +131,19 @@ def test_a_long_error_is_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert len(capsys.readouterr().err) < 1100
 
 
-def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ZeroDivisionError):
-        failing_with(ZeroDivisionError(), monkeypatch)
+def test_a_mistake_of_ours_is_neither_hidden_nor_taken_for_a_crossed_threshold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failing_with(ZeroDivisionError(), monkeypatch) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_closed_stdout_does_not_change_the_outcome(tmp_path: Path) -> None:
+    run_dir = write_lines(tmp_path, ALL_OF_IT)
+    command = f'exec "{sys.executable}" -c "{MAIN}" report "$0" >&-'
+    done = subprocess.run(["sh", "-c", command, str(run_dir)], stderr=subprocess.PIPE, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def outcome_for_a_reader_that_reads(size: int, *arguments: str) -> tuple[int, bytes]:

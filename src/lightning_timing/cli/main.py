@@ -37,8 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments; None for those of the process.
 
     Returns:
-        The exit code: 0, 1 where a threshold was crossed, 2 for bad input.
+        The exit code: 0, 1 where a threshold was crossed, 2 for bad input or a mistake of ours.
     """
+    if sys.stdout is None:  # closed, as in `>&-`: the exit code counts all the same
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may have characters that the terminal has not
     arguments = sys.argv[1:] if argv is None else list(argv)
@@ -49,6 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _EXIT_READER_WENT_AWAY
     except (TimingError, OSError) as error:
         print(f"lightning-timing: {printable(str(error), _MAX_ERROR_LENGTH)}", file=sys.stderr)
+        _flush_or_abandon_stdout()
+        return EXIT_BAD_INPUT
+    except Exception:  # noqa: BLE001  # Python would exit with 1, as where a threshold was crossed
+        import traceback
+
+        traceback.print_exc()
         _flush_or_abandon_stdout()
         return EXIT_BAD_INPUT
 
