@@ -433,6 +433,9 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
         b'{"schema_version": 2}',
         b'{"schema_version": "1"}',
         msgspec.json.encode(summary_of([header(), *TWO_ROWS], world_size=2**64)),
+        msgspec.json.encode(summary_of([header(), *TWO_ROWS])).replace(
+            b'"warmup_iterations":10', b'"warmup_iterations":-2'
+        ),
         b"[" * 10**6,
         b"\xff",
         b"\0" * 9,

@@ -193,6 +193,17 @@ def read_summary(folder: Path) -> RunSummary | None:
         check_version(data)
         summary = msgspec.json.decode(data, type=RunSummary)
         check_numbers(summary)
+        _check_counts(summary)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a summary: {error}") from error
     return summary
+
+
+def _check_counts(summary: RunSummary) -> None:
+    """Checks the numbers of iterations, by which readers divide.
+
+    Raises:
+        msgspec.ValidationError: One is below zero.
+    """
+    if any(min(stage.iterations, stage.warmup_iterations) < 0 for stage in summary.stages.values()):
+        raise msgspec.ValidationError("a negative number of iterations")
