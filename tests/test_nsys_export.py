@@ -283,6 +283,8 @@ def test_projection_agrees_with_its_definition(
 
 
 def test_no_such_file(path: Path) -> None:
+    with pytest.raises(BadInputError, match=r": not a file; give an export"):
+        read_export(path.parent)
     with pytest.raises(BadInputError, match=r"export\.sqlite: no such file"):
         read_export(path)
 

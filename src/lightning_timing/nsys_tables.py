@@ -213,7 +213,8 @@ def open_export(path: Path) -> Iterator[NsysTables]:
         BadInputError: There is no such file, it is no export, or it is damaged.
     """
     if not path.is_file():
-        raise BadInputError(f"{path}: no such file")
+        what = "not a file; give an export of nsys profile --export=sqlite" if path.exists() else "no such file"
+        raise BadInputError(f"{path}: {what}")
     if path.suffix in (".nsys-rep", ".qdrep"):
         raise BadInputError(f"{path}: a report, not an export of one: nsys export --type=sqlite {path}")
     try:
