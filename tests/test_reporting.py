@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import html
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -58,6 +59,12 @@ def test_shares_rates_and_plurals() -> None:
     assert [percent(share) for share in (None, 0.0, 0.4236, 1.0)] == ["-", "0.0 %", "42.4 %", "100.0 %"]
     assert rate(1000, 8.0, "samples") == "125.0 samples/s"
     assert rate(1000, None, "samples") == "- samples/s"
+    assert [rate(1, s, "things") for s in (8.0, 30.0, 3600.0)] == [
+        "0.12 things/s",
+        "0.0333 things/s",
+        "0.000278 things/s",
+    ]
+    assert rate(0, 1.0, "things") == "0.00 things/s"
     assert [plural(count, "rank") for count in (0, 1, 1024)] == ["0 ranks", "1 rank", "1,024 ranks"]
 
 
@@ -363,9 +370,22 @@ def test_in_a_notebook_it_is_as_wide_as_a_rich_progress_bar_prints(
     assert len(render([LONG_LINE], width=50).splitlines()[0]) == len("word " * 10) - 1
 
 
-def test_colors_are_for_terminals() -> None:
+def test_colors_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     assert "\x1b[" in render([Heading("title")], color=True)
+    monkeypatch.setenv("TERM", "dumb")
+    assert render([Heading("title")], color=True) == "title\n"
     assert render([Heading("title"), Lines(("line",))], color=False) == "title\nline\n"
+
+
+@pytest.mark.parametrize(("encoding", "has_lines"), [("utf-8", True), ("latin-1", False), ("ascii", False)])
+def test_lines_are_drawn_where_they_can_be_printed(
+    encoding: str, has_lines: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    table = Table((Column("name", is_number=False), Column("time")), (("a", "1 ms"),))
+
+    assert render([table], color=True).isascii() is not has_lines
 
 
 def test_markup_in_names_is_shown_and_not_obeyed() -> None:

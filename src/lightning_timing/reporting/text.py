@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import sys
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.reporting.blocks import Block, Heading, Table
@@ -42,7 +43,7 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
         width=max(width or _own_width(), _MIN_WIDTH),
         force_terminal=color,
         force_jupyter=False,  # it would show an empty output in the cell for a text that is captured
-        color_system="standard" if color else None,
+        color_system="auto" if color else None,  # none where TERM says that it would be shown as characters
         legacy_windows=False,
         highlight=False,
     )
@@ -52,7 +53,7 @@ def render(blocks: Iterable[Block], *, width: int | None = None, color: bool = F
                 console.print(Text(("\n" if number else "") + block.text, style="bold"))
             elif isinstance(block, Table):
                 kept = _fitting_columns(block, console.width - 2 * len(_GAP))
-                console.print(_rich_table(block, kept, color))
+                console.print(_rich_table(block, kept, with_lines=color and _shows_lines()))
                 if left_out := [column.header for n, column in enumerate(block.columns) if n not in kept]:
                     note = f"columns left out at {console.width} characters: {', '.join(left_out)}"
                     console.print(Text(f"{note} ({all_columns} shows them)"))
@@ -68,6 +69,11 @@ def _own_width() -> int:
     console = Console()
     # In a notebook RichProgressBar hands on what is printed to rich, which folds at its own width whatever is wider.
     return console.width if console.is_jupyter else shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
+
+
+def _shows_lines() -> bool:
+    """Whether the characters that draw lines can be printed."""
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def _fitting_columns(table: Table, width: int) -> dict[int, int]:
@@ -90,12 +96,12 @@ def _fitting_columns(table: Table, width: int) -> dict[int, int]:
     return {number: widths[number] for number in kept}
 
 
-def _rich_table(table: Table, widths: Mapping[int, int], color: bool) -> RichTable:
+def _rich_table(table: Table, widths: Mapping[int, int], with_lines: bool) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    rich_table = RichTable(box=box.SIMPLE_HEAD if color else None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
+    rich_table = RichTable(box=box.SIMPLE_HEAD if with_lines else None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
     for number, width in widths.items():
         column = table.columns[number]
         if column.is_number:

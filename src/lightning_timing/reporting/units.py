@@ -52,5 +52,7 @@ def _escaped(char: str) -> str:
 
 
 def _digits(value: float) -> str:
+    if 0 < abs(value) < 0.1:
+        return f"{value:.3g}"  # what occurs less than once in 10 s, such as a very long iteration
     decimals = 2 if round(abs(value), 2) < 10 else 1 if round(abs(value), 1) < 1000 else 0
     return f"{value:,.{decimals}f}"
