@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,12 +48,22 @@ def test_what_others_used_is_what_the_run_did_not(tree_percent: float, machine_p
         (None, 4, 1),
         (CpuUsage("iteration", None, 100.0, None), 4, 1),
         (CpuUsage("iteration", 88.0, None, 0.22), 4, 1),
+        (replace(CROWDED, measurement="matcher"), 4, 1),
         (CROWDED, None, 1),
         (CROWDED, 0, 1),
         (CROWDED, "four", 1),
         (CROWDED, 4, 2),
     ],
-    ids=["no usage", "no tree", "no machine", "no cores", "zero cores", "cores in words", "ranks"],
+    ids=[
+        "no usage",
+        "no tree",
+        "no machine",
+        "a part of the iteration",
+        "no cores",
+        "zero cores",
+        "cores in words",
+        "ranks",
+    ],
 )
 def test_what_cannot_be_told_is_not_said(usage: CpuUsage | None, cores: object, world_size: int) -> None:
     assert share_of_others(usage, cores, world_size) is None
