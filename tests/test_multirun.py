@@ -150,12 +150,24 @@ def test_jobs_of_which_none_measured_an_iteration(tmp_path: Path, capsys: pytest
     assert "no job measured an iteration" in capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("overrides", ["{", "a: 1", "[" * 5000, "- 2001-99-99", "\0", "- !!python/object:os.system x"])
-def test_overrides_that_are_none(tmp_path: Path, overrides: str) -> None:
+@pytest.mark.parametrize(
+    "overrides", ["", "{", "a: 1", "[" * 5000, "- 2001-99-99", "\0", "- !!python/object:os.system x"]
+)
+def test_overrides_that_are_none_leave_the_job_its_figures(
+    tmp_path: Path, overrides: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk leaves an empty file."""
     write_job(tmp_path / "0", overrides, 10)
+    write_job(tmp_path / "1", "- b=1\n", 20)
 
-    with pytest.raises(BadInputError, match=r"overrides\.yaml: not"):
-        read_multirun(tmp_path, find_jobs(tmp_path))
+    found = read_multirun(tmp_path, find_jobs(tmp_path))
+
+    assert [(job.name, job.overrides, job.problem is None) for job in found.jobs] == [
+        ("0", (), False),
+        ("1", ("b=1",), True),
+    ]
+    assert main(["report", str(tmp_path)]) == 0
+    assert "overrides.yaml: not" in capsys.readouterr().out
 
 
 def test_a_job_with_a_bad_record_is_listed_with_the_reason(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ class Job:
         name: Its folder within the multirun's.
         overrides: What it was started with, without what all jobs have in common.
         report: Its figures, without the rows; None where there are none.
-        problem: Why there are none, or None.
+        problem: Why there are none, or why its overrides are not known; None where neither is so.
     """
 
     name: str
@@ -115,12 +115,9 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
     Raises:
         BadInputError: No job has a record, or none has figures of the stage.
     """
-    overrides = [_overrides(job) for job in jobs]
-    common = tuple(override for override in overrides[0] if all(override in other for other in overrides))
-    read = [
-        _read_job(job, str(job.relative_to(path)), tuple(o for o in own if o not in common))
-        for job, own in zip(jobs, overrides, strict=True)
-    ]
+    read = [_read_job(job, str(job.relative_to(path))) for job in jobs]
+    common = tuple(override for override in read[0].overrides if all(override in job.overrides for job in read))
+    read = [replace(job, overrides=tuple(o for o in job.overrides if o not in common)) for job in read]
     if all(job.report is None for job in read):
         raise BadInputError(
             f"{path}: none of its {len(jobs):,} jobs has figures: job {read[0].name}: {read[0].problem}"
@@ -137,11 +134,18 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
     )
 
 
-def _read_job(folder: Path, name: str, overrides: tuple[str, ...]) -> Job:
+def _read_job(folder: Path, name: str) -> Job:
+    """Reads a job, its overrides as they are."""
+    overrides: tuple[str, ...] = ()
+    problem: str | None = None
+    try:
+        overrides = _overrides(folder)
+    except BadInputError as error:
+        problem = str(error)
     if not has_record(folder):
         return Job(name, overrides, None, _NO_RECORD)
     try:
-        return Job(name, overrides, replace(read_report(folder), lead=None), None)
+        return Job(name, overrides, replace(read_report(folder), lead=None), problem)
     except BadInputError as error:
         return Job(name, overrides, None, str(error))
 
