@@ -23,7 +23,7 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.figures import MeasurementSummary
 from lightning_timing.gate import Held, judge
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, TOO_UNEVEN
-from lightning_timing.run_comparison import ONE_RUN_A_SIDE, compare_runs
+from lightning_timing.run_comparison import ONE_RUN_A_SIDE, ONE_RUN_BESIDE_SEVERAL, compare_runs
 from lightning_timing.run_times import Measured, read_times
 
 if TYPE_CHECKING:
@@ -103,6 +103,12 @@ def test_the_parts_of_a_change_add_up_to_it_however_much_runs_differ(tmp_path: P
 def test_one_run_a_side_is_noted(tmp_path: Path) -> None:
     one, other = (write_run(tmp_path / name, noisy_ms(1)) for name in ("one", "other"))
     assert compare(one, other).notes == (ONE_RUN_A_SIDE,)
+
+
+def test_that_one_run_borrows_the_spread_of_the_other_side_is_noted(tmp_path: Path) -> None:
+    a, b, c, d = (read_times(write_run(tmp_path / f"{n}", noisy_ms(n))) for n in range(4))
+    assert compare_runs([a, b], [c]).notes == compare_runs([a], [b, c]).notes == (ONE_RUN_BESIDE_SEVERAL,)
+    assert compare_runs([a, b], [c, d]).notes == ()
 
 
 def test_the_samples_a_second_of_several_runs_and_ranks(tmp_path: Path) -> None:

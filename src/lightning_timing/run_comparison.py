@@ -33,6 +33,10 @@ ONE_RUN_A_SIDE: Final = (
     "one run a side: runs of the same code differ too, and by how much only several a side show (three or more: "
     "--before A1 A2 A3 --after B1 B2 B3); what follows is about these two runs, not yet about the code"
 )
+ONE_RUN_BESIDE_SEVERAL: Final = (
+    "one run on a side: runs like it are taken to differ as much as those of the other side do; three or more a side "
+    "show by how much"
+)
 MIN_RUNS: Final = 3
 """With fewer runs on a side nothing is known of how much what lies between iterations differs from run to run."""
 MAX_LENGTH_RATIO: Final = 1.1
@@ -66,6 +70,8 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     )
     if len(before) == len(after) == 1:
         notes.append(ONE_RUN_A_SIDE)
+    elif 1 in (len(before), len(after)):
+        notes.append(ONE_RUN_BESIDE_SEVERAL)
     return Comparison(
         before=tuple(str(run.path) for run in before),
         after=tuple(str(run.path) for run in after),
