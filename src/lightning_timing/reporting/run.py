@@ -20,7 +20,8 @@ LONGEST_PATH: Final = 400
 LONGEST_PROBLEM: Final = 1000
 
 REBUILT: Final = (
-    "rebuilt from the rows, as no summary covers them: here an interval is all that a measurement took in one iteration"
+    "rebuilt from the rows, as no summary covers them: here an interval is all that a measurement took in one "
+    "iteration, and of the warm-up only its setting is known"
 )
 """Said of figures that are not from a summary."""
 
