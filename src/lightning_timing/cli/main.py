@@ -78,7 +78,7 @@ def _parser(arguments: list[str]) -> argparse.ArgumentParser:
         description=DESCRIPTION,
     )
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(dest="command", required=True)  # whose usage names them all
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name in arguments[:1]:

@@ -31,7 +31,12 @@ TRACE_NAME: Final = "trace.json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `trace`."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, or the timing folder in it")
+    parser.add_argument(
+        "run",
+        type=Path,
+        metavar="RUN",
+        help="the run's folder, or the timing folder in it; FOLDER~1 is the run before the newest in a folder",
+    )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help=f"where to write it (default: RUN/timing/{TRACE_NAME})"
     )
