@@ -119,6 +119,15 @@ def test_the_samples_a_second_of_several_runs_and_ranks(tmp_path: Path) -> None:
     assert throughput == Throughput("train", pytest.approx(2000), pytest.approx(1000))
 
 
+def test_the_samples_a_second_are_those_of_the_device_where_the_host_only_enqueues(tmp_path: Path) -> None:
+    many_ns = [phases(forward=10 * MS)] * 20
+    before = write_lines(tmp_path / "a", [header(), *rows(many_ns, device_ns={"iteration": 20 * MS}), end()])
+    after = write_lines(tmp_path / "b", [header(), *rows(many_ns, device_ns={"iteration": 5 * MS}), end()])
+
+    (throughput,) = compare(before, after).throughputs
+    assert throughput.before == pytest.approx(0.5 * throughput.after)
+
+
 def test_device_time_is_compared_where_both_sides_have_it(tmp_path: Path) -> None:
     many_ns = [phases(forward=10 * MS)] * 20
     before = write_lines(tmp_path / "a", [header(), *rows(many_ns, device_ns={"forward": 20 * MS}), end()])

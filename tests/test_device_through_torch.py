@@ -33,11 +33,15 @@ def run(code: str, folder: Path, *arguments: str) -> str:
     )
 
 
+def summary(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Trains, and returns what it came to."""
+    run((HERE / "training.py").read_text(encoding="utf-8"), folder, str(folder), *arguments)
+    found: dict[str, Any] = json.loads((folder / "timing" / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
 def measured(folder: Path, device_time: str) -> dict[str, Any]:
-    """Trains, and returns the stage's summary."""
-    run((HERE / "training.py").read_text(encoding="utf-8"), folder, str(folder), device_time)
-    stages = json.loads((folder / "timing" / "summary.json").read_text(encoding="utf-8"))["stages"]
-    stage: dict[str, Any] = stages["train"]
+    stage: dict[str, Any] = summary(folder, device_time)["stages"]["train"]
     return stage
 
 
@@ -63,6 +67,16 @@ def test_what_begins_while_a_stream_is_captured_is_untimed_and_spoils_nothing(wi
 
     assert captured["count"] == 1
     assert (captured["device"]["count"], captured["device"]["untimed"]) == (0, 1)
+
+
+def test_a_callback_that_waits_for_the_device_does_not_set_the_pace(tmp_path: Path) -> None:
+    found = summary(tmp_path, "events", "reading")
+
+    measurements = found["stages"]["train"]["measurements"]
+    waiting = measurements["callbacks/ReadsLoss"]
+    assert waiting["p50_s"] > 0.9 * BACKWARD_S
+    assert waiting["device"]["overlapped_s"] > 0.95 * waiting["total_s"]
+    assert found["verdict"] == "compute-bound"
 
 
 def test_synchronizing_makes_each_phase_wait_for_its_kernel_on_the_device_in_use(tmp_path: Path) -> None:

@@ -301,6 +301,20 @@ def test_device_columns_are_there_where_device_time_is_known() -> None:
     assert lines_of(with_device)[5][-3:] == ["-"] * 3
 
 
+def test_the_pace_is_the_devices_where_the_host_only_enqueues() -> None:
+    """The host takes 10 ms an iteration, the device 50."""
+    timed = replace(device(5.0, 100), overlapped_s=0.97)
+    iteration = replace(STAGE.measurements[ITERATION], device=timed)
+    figures = replace(STAGE, measurements={**STAGE.measurements, ITERATION: iteration}, host_ahead_s=0.2)
+
+    title = render(summary_blocks({"train": figures}, {}), width=200).splitlines()[2]
+
+    assert title == (
+        "train: 100 iterations (10 of warm-up not counted), 20.0 iterations/s, 640.0 samples/s, "
+        "the device has work for at least 97 % of the time, host ahead of the device by 200.0 ms at the end"
+    )
+
+
 def test_skipped_batches_are_said() -> None:
     assert "4 batches skipped" in render(summary_blocks({"train": replace(STAGE, skipped_batches=4)}, {}), width=120)
 

@@ -204,13 +204,57 @@ def test_a_heavy_phase_goes_before_unevenness() -> None:
     assert name_of(replace(waiting, measurements={**waiting.measurements, ITERATION: iteration})) == "input-bound"
 
 
-def test_a_host_ahead_of_the_device_goes_before_the_hosts_waits() -> None:
-    waiting = stage(data_wait=0.4, forward=0.3, backward=0.3)
-    found = judge_stage(replace(waiting, host_ahead_s=0.004))
+def overlapped(figures: StageSummary, **overlapped_s: float) -> StageSummary:
+    """The same where the device had work for so many seconds of each phase."""
+    overlaps = {**overlapped_s, ITERATION: sum(overlapped_s.values())}
+    timed = {
+        name: replace(found, device=replace(device(found.total_s or 0.0, found.count), overlapped_s=overlaps.get(name)))
+        for name, found in figures.measurements.items()
+    }
+    return replace(figures, measurements=timed)
+
+
+def test_a_hook_that_waits_for_the_device_is_not_heavy() -> None:
+    """As a progress bar that shows the loss: it waits for what forward and backward have enqueued."""
+    figures = stage(forward=0.03, backward=0.02, callbacks=0.92, other=0.03)
+    waiting = overlapped(figures, forward=0.01, backward=0.02, callbacks=0.91)
+    backward = replace(waiting.measurements[BACKWARD], device=replace(device(0.7, 100), overlapped_s=0.02))
+    found = judge_stage(replace(waiting, measurements={**waiting.measurements, BACKWARD: backward}))
+
+    assert name_of(figures) == "callback-heavy"
+    assert found is not None
+    assert found.name == "compute-bound"
+    assert found.evidence == (
+        "the device has work for at least 94 % of the iterations' time, so it sets the pace; "
+        "70 % of its time is backward"
+    )
+    assert found.advice.startswith("look at the device's own work")
+
+
+def test_time_that_the_devices_work_overlaps_is_the_models_own() -> None:
+    """The host takes 20 ms of 100 to enqueue, and waits for the device in the hook that follows."""
+    figures = stage(forward=0.12, backward=0.08, callbacks=0.7, other=0.1)
+    found = judge_stage(overlapped(figures, callbacks=0.69))
 
     assert found is not None
     assert found.name == "compute-bound"
-    assert "ahead of the device by 40 % of its time" in found.evidence
+    assert found.evidence.startswith("the device has work for at least 69 % of the iterations' time")
+
+
+def test_of_a_wait_only_what_leaves_the_device_idle_is_heavy() -> None:
+    figures = stage(data_wait=0.4, forward=0.6)
+
+    exposed = judge_stage(overlapped(figures, data_wait=0.15))
+    hidden = judge_stage(overlapped(figures, data_wait=0.3))
+
+    assert exposed is not None
+    assert exposed.name == "input-bound"
+    assert exposed.evidence == (
+        "data_wait takes 40 % of the iterations' time (at most 25 % while the device has nothing to do), "
+        "the model's own work 75 %"
+    )
+    assert hidden is not None
+    assert hidden.name == "compute-bound"
 
 
 def test_a_device_without_a_backlog_changes_nothing_however_long_its_times() -> None:

@@ -78,7 +78,7 @@ def see_what_it_waits_for(where: str) -> str:
     """Where one phase of the model's own work takes most of the time, or a measurement in it, with the cores idle."""
     return (
         f"find out what {where} waits for: a slower rank (where there are several), a lock, the disk, the network, or "
-        "a device that is not timed; put spans into it"
+        "a device, whose part device_time=events tells; put spans into it"
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lightning_timing.phases import ITERATION
+
 
 @dataclass(frozen=True)
 class DeviceSummary:
@@ -94,6 +96,18 @@ class StageSummary:
     skipped_batches: int = 0
     host_ahead_s: float | None = None
     warmup_s: float | None = None
+
+    @property
+    def paced_s(self) -> float:
+        """The time of the measured iterations by the slower of host and device, in seconds.
+
+        A host that only enqueues is through with them long before the device, until it has to wait.
+        """
+        iteration = self.measurements.get(ITERATION)
+        if iteration is None:
+            return 0.0
+        device_s = 0.0 if iteration.device is None else iteration.device.mean_s or 0.0
+        return max(iteration.total_s or 0.0, device_s * self.iterations)
 
 
 @dataclass(frozen=True)

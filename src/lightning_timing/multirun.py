@@ -156,7 +156,7 @@ def _speed(job: Job, stage: str | None, by_samples: bool) -> float:
     if figures is None:
         return -1.0
     done = figures.samples if by_samples else figures.iterations
-    return (done or 0) / (figures.measurements[ITERATION].total_s or 1.0)
+    return (done or 0) / (figures.paced_s or 1.0)
 
 
 def _overrides(job: Path) -> tuple[str, ...]:

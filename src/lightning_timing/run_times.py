@@ -47,8 +47,8 @@ class StageTimes:
         ns: The times of each measurement in nanoseconds, in order, without the iterations in which it did not occur.
             What occurred between iterations has a time for each occurrence, unless it occurred inside them as well.
         parents: The enclosing measurement of each, or None.
-        samples_per_s: Samples a second of a rank, by the time of all its iterations; None where batch sizes are not
-            known.
+        samples_per_s: Samples a second of a rank, by the time of all its iterations on the slower of host and device;
+            None where batch sizes are not known.
         between_ns: An iteration's part of what the callbacks measured between iterations, in nanoseconds: the mean
             over the ranks. The iterations of warm-up have theirs too, since that is measured from the start.
         iterations: How many there were, those of warm-up included: the mean over the ranks.
@@ -148,7 +148,7 @@ class _MeanOverRanks:
         for name in (*series.ns, *series.outside):
             self._parents.setdefault(name, parent_of(name, series))
         self._samples += float(series.samples.sum())
-        self._seconds += float(series.ns[ITERATION].sum()) / NS_IN_S
+        self._seconds += _paced_ns(series) / NS_IN_S
         self._between.append((_between_ns(series), len(series)))
 
     def build(self, summary: StageSummary | None, warmup_iterations: int) -> StageTimes:
@@ -168,6 +168,13 @@ class _MeanOverRanks:
             between_ns=fmean(ns / (iterations + warmup_iterations) for ns, iterations in self._between),
             iterations=fmean(iterations + warmup_iterations for _, iterations in self._between),
         )
+
+
+def _paced_ns(series: StageSeries) -> float:
+    """The time of the iterations by the slower of host and device: see `StageSummary.paced_s`."""
+    device_ns = series.device_ns.get(ITERATION, np.empty(0))
+    timed_ns = device_ns[~np.isnan(device_ns)]
+    return max(float(series.ns[ITERATION].sum()), float(timed_ns.mean()) * len(series) if len(timed_ns) else 0.0)
 
 
 def _between_ns(series: StageSeries) -> float:

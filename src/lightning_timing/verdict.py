@@ -9,9 +9,8 @@ than `MAIN_SHARE` of all measured time, the evidence says so.
    `VALIDATION_SHARE`, and the iterations alone take longer than anything of rule 3.
 3. What recurs between the iterations and reaches its threshold in `HEAVY_OUTSIDE`, unless one of rule 5 takes longer:
    `epoch-start-heavy` (`first_data_wait`), or as there. What occurs only once is left out, of each callback by itself.
-4. `compute-bound`, where the device was timed: at the end of an iteration the host is ahead of the device by
-   `HOST_AHEAD` of the iteration's time or more (medians). The device then sets the pace, and whatever the host waits
-   for hides behind its work. The sum of the phases' device times says nothing of that: it includes idle time.
+4. `compute-bound`, where the device was timed: it has work for `DEVICE_BUSY` of the iterations' time or more. It then
+   sets the pace. The sum of the phases' device times says nothing of that: it includes idle time.
 5. The largest among those that reach their threshold in `HEAVY_SHARES`, and would so without a single long interval:
    `input-bound` (`data_wait`), `transfer-bound` (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy`
    (`checkpoint`), `callback-heavy` (`callbacks`), `overhead-bound` (`other`). Of one that would not, such as a wait
@@ -19,6 +18,9 @@ than `MAIN_SHARE` of all measured time, the evidence says so.
 6. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
 7. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together, such long intervals left out.
 8. `mixed`: none of these.
+
+In 5 and 7 the time of any phase in which the device has work is the model's own, and not that of the phase
+(`overlapped_s` of `DeviceSummary`): a hook that reads the loss waits there for forward and backward.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ if TYPE_CHECKING:
 MIN_ITERATIONS: Final = 10
 VALIDATION_SHARE: Final = 0.5
 MAIN_SHARE: Final = 0.5
-HOST_AHEAD: Final = 0.05
+DEVICE_BUSY: Final = 0.9
+ALMOST_ALL: Final = 0.995
 UNEVEN_RATIO: Final = 1.5
 COMPUTE_SHARE: Final = 0.7
 _MOST: Final = 0.8
@@ -176,7 +179,7 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     if stage.iterations < MIN_ITERATIONS or iteration is None or not iteration.total_s:
         return None
     verdict = (
-        _by_device(stage.host_ahead_s, iteration.p50_s)
+        _by_device(stage.measurements)
         or _by_heaviest(stage, cpu_usage)
         or _by_evenness(stage.measurements, iteration)
         or _by_rest(stage.measurements, cpu_usage)
@@ -267,12 +270,12 @@ def _costliest_callback(times_s: Mapping[str, float]) -> str | None:
 
 
 def _heaviest_s(stage: StageSummary) -> float:
-    """Returns the time of the longest phase that reaches its threshold, in seconds; 0 where none does.
+    """Returns the exposed time of the longest phase that reaches its threshold, in seconds; 0 where none does.
 
     What lies between the iterations counts from the start, so the phase is taken to have been in the warm-up as well.
     """
     measurements = stage.measurements
-    counted_s = max((measurements[phase].total_s or 0.0 for phase in _heavy_phases(measurements)), default=0.0)
+    counted_s = max((_exposed_s(measurements[phase]) for phase in _heavy_phases(measurements)), default=0.0)
     return counted_s * (1 + stage.warmup_iterations / stage.iterations) if stage.iterations else 0.0
 
 
@@ -281,9 +284,12 @@ def _heavy_phases(measurements: Mapping[str, MeasurementSummary]) -> list[str]:
 
 
 def _recurring_share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
-    """Returns the share of what recurs of a phase: see `_recurring_s`."""
+    """Returns the exposed share of what recurs of a phase: see `_recurring_s`."""
     total_s = measurements[phase].total_s if phase in measurements else None
-    return _share(measurements, phase) * _recurring_s(measurements[phase]) / total_s if total_s else 0.0
+    if not total_s:
+        return 0.0
+    recurring_s = min(_recurring_s(measurements[phase]), _exposed_s(measurements[phase]))
+    return _share(measurements, phase) * recurring_s / total_s
 
 
 def _long_intervals(measurements: Mapping[str, MeasurementSummary]) -> list[str]:
@@ -293,19 +299,31 @@ def _long_intervals(measurements: Mapping[str, MeasurementSummary]) -> list[str]
         f"{phase} takes {_percent(_share(measurements, phase))}, most of it in a single interval of "
         f"{measurements[phase].max_s:.3g} s"
         for phase, heavy in HEAVY_SHARES.items()
-        if _share(measurements, phase) >= heavy.threshold and phase not in heavy_phases
+        if _exposed_share(measurements, phase) >= heavy.threshold and phase not in heavy_phases
     ]
 
 
-def _by_device(host_ahead_s: float | None, iteration_s: float | None) -> Verdict | None:
-    if host_ahead_s is None or not iteration_s or host_ahead_s / iteration_s < HOST_AHEAD:
-        return None
-    return Verdict(
-        COMPUTE_BOUND,
-        f"at the end of an iteration the host is ahead of the device by {_percent(host_ahead_s / iteration_s)} of its "
-        "time, so the device sets the pace",
-        LOOK_AT_DEVICE,
-    )
+def device_has_work(share: float) -> str:
+    """Says for how much of a time the device is known to have work; the time's name is to follow.
+
+    Args:
+        share: A lower bound of the share (0 to 1), such as `overlapped_s` has.
+    """
+    return f"the device has work for {'all' if share > ALMOST_ALL else f'at least {_percent(share)}'} of"
+
+
+def _by_device(measurements: Mapping[str, MeasurementSummary]) -> Verdict | None:
+    return _device_sets_pace(measurements) if _overlapped_share(measurements, ITERATION) >= DEVICE_BUSY else None
+
+
+def _device_sets_pace(measurements: Mapping[str, MeasurementSummary]) -> Verdict:
+    has_work = device_has_work(_overlapped_share(measurements, ITERATION))
+    evidence = f"{has_work} the iterations' time, so it sets the pace"
+    device_s = {phase: _device_s(measurements, phase) for phase in COMPUTE_PHASES}
+    heaviest = max(COMPUTE_PHASES, key=device_s.__getitem__)
+    if device_s[heaviest] and (whole_s := _device_s(measurements, ITERATION)):
+        evidence += f"; {_percent(device_s[heaviest] / whole_s)} of its time is {heaviest}"
+    return Verdict(COMPUTE_BOUND, evidence, LOOK_AT_DEVICE)
 
 
 def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | None:
@@ -313,8 +331,10 @@ def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | N
     reached = _heavy_phases(measurements)
     if not reached:
         return None
-    phase = max(reached, key=lambda phase: _share(measurements, phase))
+    phase = max(reached, key=lambda phase: _exposed_share(measurements, phase))
     taken = f"{_percent(_share(measurements, phase))} of the iterations' time"
+    if _percent(_exposed_share(measurements, phase)) != _percent(_share(measurements, phase)):
+        taken += f" (at most {_percent(_exposed_share(measurements, phase))} while the device has nothing to do)"
     compute = f"the model's own work {_percent(_compute_share(measurements))}"
     if phase == CALLBACKS:
         hooks = {name: found.total_s or 0.0 for name, found in measurements.items() if whole_of(name) == CALLBACKS}
@@ -347,9 +367,11 @@ def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: Meas
 def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict:
     compute = _compute_share(measurements)
     in_long_intervals = sum(
-        _share(measurements, phase) - _recurring_share(measurements, phase) for phase in HEAVY_SHARES
+        _exposed_share(measurements, phase) - _recurring_share(measurements, phase) for phase in HEAVY_SHARES
     )
     if compute >= COMPUTE_SHARE * (1 - in_long_intervals):
+        if _overlapped_share(measurements, ITERATION) > compute / 2:
+            return _device_sets_pace(measurements)
         heaviest = max(COMPUTE_PHASES, key=lambda phase: _share(measurements, phase))
         evidence = (
             f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
@@ -378,7 +400,9 @@ def _where_most_is(measurements: Mapping[str, MeasurementSummary], phase: str) -
 
 
 def _compute_share(measurements: Mapping[str, MeasurementSummary]) -> float:
-    return sum(_share(measurements, phase) for phase in COMPUTE_PHASES)
+    """Returns the share of the model's own work: its phases, and whatever its work on the device overlaps."""
+    exposed = sum(_exposed_share(measurements, phase) for phase in COMPUTE_PHASES)
+    return exposed + _overlapped_share(measurements, ITERATION)
 
 
 def _percent(share: float) -> str:
@@ -387,6 +411,29 @@ def _percent(share: float) -> str:
 
 def _share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
     return measurements[phase].share or 0.0 if phase in measurements else 0.0
+
+
+def _exposed_share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
+    """Returns the share of a phase in which the device is not known to have work: all of it where none was timed."""
+    return _share(measurements, phase) - _overlapped_share(measurements, phase)
+
+
+def _overlapped_share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
+    total_s = measurements[phase].total_s if phase in measurements else None
+    return _share(measurements, phase) * _overlapped_s(measurements[phase]) / total_s if total_s else 0.0
+
+
+def _exposed_s(measurement: MeasurementSummary) -> float:
+    return (measurement.total_s or 0.0) - _overlapped_s(measurement)
+
+
+def _overlapped_s(measurement: MeasurementSummary) -> float:
+    return (measurement.device.overlapped_s or 0.0) if measurement.device is not None else 0.0
+
+
+def _device_s(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
+    device = measurements[phase].device if phase in measurements else None
+    return (device.total_s or 0.0) if device is not None else 0.0
 
 
 def _spread(phase: MeasurementSummary, iterations: int) -> float:

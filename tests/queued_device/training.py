@@ -1,12 +1,12 @@
-"""Trains on the second of two queued devices, while the first one is current: `training.py FOLDER events|sync|off`.
+"""Trains on the second of two queued devices, while the first is current: `training.py FOLDER DEVICE_TIME [reading]`.
 
-Each step enqueues a kernel forward, one on a stream of its own, and one backward, and takes next to no host time.
+Each step enqueues a kernel forward, one on a stream of its own, and one backward, and takes next to no host time. With
+`reading` a callback reads each loss, as a progress bar does that shows it.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -72,6 +72,13 @@ class Enqueue(torch.autograd.Function):
         return gradients[0]
 
 
+class ReadsLoss(pl.Callback):
+    """Waits for the device, as whoever reads a value does."""
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, *_: Any) -> None:
+        outputs["loss"].item()
+
+
 class Enqueuing(pl.LightningModule):
     """One linear layer."""
 
@@ -100,11 +107,11 @@ class Enqueuing(pl.LightningModule):
 
 
 if __name__ == "__main__":
-    folder, device_time = Path(sys.argv[1]), sys.argv[2]
+    folder, device_time, *reading = sys.argv[1:]
     trainer = pl.Trainer(
         max_epochs=1,
         strategy=SingleDeviceStrategy(DEVICE, QueuedAccelerator()),
-        callbacks=[StopwatchCallback(num_warmup_iters=2, device_time=device_time)],
+        callbacks=[StopwatchCallback(num_warmup_iters=2, device_time=device_time), *(ReadsLoss() for _ in reading)],
         default_root_dir=folder,
         logger=False,
         enable_checkpointing=False,

@@ -63,9 +63,9 @@ def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
         return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, *last)
     iteration = figures.measurements[ITERATION]
     if multirun.by_samples:
-        speed = rate(figures.samples or 0, iteration.total_s, "samples")
+        speed = rate(figures.samples or 0, figures.paced_s, "samples")
     else:
-        speed = rate(figures.iterations, iteration.total_s, "iterations")
+        speed = rate(figures.iterations, figures.paced_s, "iterations")
     return (printable(job.name), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), *last)
 
 

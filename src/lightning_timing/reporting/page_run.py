@@ -86,7 +86,7 @@ def tiles(stage: StageSummary) -> list[Markup]:
     found = {"median iteration": seconds(iteration.p50_s), "95th percentile": seconds(iteration.p95_s)}
     for count, things in ((stage.iterations, "iterations"), (stage.samples, "samples")):
         if count is not None:
-            value, _, unit = rate(count, iteration.total_s, things).partition(" ")
+            value, _, unit = rate(count, stage.paced_s, things).partition(" ")
             found[unit] = value
     found[f"iterations (warm-up: {stage.warmup_iterations:,})"] = f"{stage.iterations:,}"
     if stage.skipped_batches:

@@ -9,7 +9,7 @@ from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Tab
 from lightning_timing.reporting.tree import TreeNode, tree
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
 from lightning_timing.time_parts import time_of, time_parts
-from lightning_timing.verdict import why_no_verdict
+from lightning_timing.verdict import device_has_work, why_no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -164,17 +164,26 @@ def _row(node: TreeNode[MeasurementSummary], with_device: bool, outside: bool = 
 def _stage_title(name: str, stage: StageSummary, rank: str) -> str:
     iterations = plural(stage.iterations, "iteration")
     parts = [f"{printable(name)}: {iterations} ({stage.warmup_iterations:,} of warm-up not counted)"]
-    iteration = stage.measurements.get(ITERATION)
-    if iteration is not None and iteration.total_s:
-        parts.append(rate(stage.iterations, iteration.total_s, "iterations"))
+    if stage.paced_s:
+        parts.append(rate(stage.iterations, stage.paced_s, "iterations"))
         if stage.samples is not None:
             on_rank = f" on {rank}" if rank else ""
-            parts.append(rate(stage.samples, iteration.total_s, "samples") + on_rank)
+            parts.append(rate(stage.samples, stage.paced_s, "samples") + on_rank)
+    if (busy := _share_with_device_work(stage)) is not None:
+        parts.append(f"{device_has_work(busy)} the time")
     if stage.host_ahead_s is not None:
         parts.append(f"host ahead of the device by {seconds(stage.host_ahead_s)} at the end")
     if stage.skipped_batches:
         parts.append(f"{stage.skipped_batches:,} batches skipped")
     return ", ".join(parts)
+
+
+def _share_with_device_work(stage: StageSummary) -> float | None:
+    iteration = stage.measurements.get(ITERATION)
+    device = None if iteration is None else iteration.device
+    if iteration is None or not iteration.total_s or device is None or device.overlapped_s is None:
+        return None
+    return device.overlapped_s / iteration.total_s
 
 
 def _unmeasured_lines(name: str, stage: StageSummary) -> tuple[str, ...]:
