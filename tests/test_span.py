@@ -135,6 +135,18 @@ def test_a_range_is_closed_again_where_the_measurement_is_refused(monkeypatch: p
     assert tool.events == ["+outer", "+outer", "-outer", "-outer"]
 
 
+def test_a_range_is_closed_where_its_measurement_was_ended_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = Suite(monkeypatch).tool
+    Stopwatch(num_warmup_iters=0)
+    NVTXRangeWrapper().enable()
+    with pytest.raises(MisuseError, match="'block' was ended without having been started"), span("block"):
+        Stopwatch().end_meas("block")
+
+    assert tool.events == ["+block", "-block"]
+    Stopwatch().disable()
+    NVTXRangeWrapper().disable()
+
+
 def test_a_block_ends_as_it_began_whatever_is_switched_on_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tool = Suite(monkeypatch).tool
     clock = FakeClock(now_ns=0)

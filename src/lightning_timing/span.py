@@ -131,7 +131,11 @@ def _push_and_start(span: Span) -> None:
 def _end_and_pop(
     span: Span, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    _end(span, kind, error, trace)
+    try:
+        _end(span, kind, error, trace)
+    except BaseException:  # misuse, or a signal's handler
+        NVTX_RANGES._unwind(span.name)
+        raise
     _pop(span, kind, error, trace)
 
 
