@@ -123,6 +123,20 @@ def test_names_that_threads_add_and_figures_that_they_ask_for_upset_no_iteration
     assert recorder.figures().stages["train"].iterations == 3000
 
 
+@pytest.mark.usefixtures("_threads_change_all_the_time")
+def test_figures_can_be_asked_for_while_another_thread_measures_what_comes_once() -> None:
+    stopwatch = Stopwatch()
+    try:
+        with beside(stopwatch.summary):
+            for _ in range(50):
+                stopwatch.enable()
+                for i in range(MAX_MEASUREMENTS):
+                    stopwatch.start_one_time_measurement(f"name {i}")
+                stopwatch.disable()
+    finally:
+        stopwatch.reset()
+
+
 def test_a_logger_that_another_thread_calls_is_no_part_of_the_loop(tmp_path: Path) -> None:
     pl = lightning()
     logger = CSVLogger(tmp_path, name="", version="")

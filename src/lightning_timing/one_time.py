@@ -54,4 +54,5 @@ class OneTimeMeasurements:
 
     def seconds(self) -> dict[str, float | None]:
         """Returns the times in seconds, by name; None for one that is running."""
-        return {name: None if end is None else (end - begin) / NS_IN_S for name, (begin, end) in self._times.items()}
+        times = list(self._times.items())  # another thread may start one meanwhile
+        return {name: None if end is None else (end - begin) / NS_IN_S for name, (begin, end) in times}
