@@ -15,7 +15,7 @@ from lightning_timing.cpu_usage import CpuUsageMeter
 def metered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the meters are told, but for their sampling."""
     told: list[str] = []
-    for method in ("begin", "end", "drop"):
+    for method in ("begin", "end", "drop", "keep", "forget"):
         monkeypatch.setattr(CpuUsageMeter, method, lambda _, method=method: told.append(method))
     for method in ("start", "stop"):
         monkeypatch.setattr(CpuUsageMeter, method, lambda _: None)
@@ -42,14 +42,35 @@ def test_a_stretch_of_iterations_is_metered_as_one(metered: list[str]) -> None:
     assert cpu.is_due("train")
 
 
-def test_an_iteration_that_turns_out_to_be_warm_up_is_dropped(metered: list[str]) -> None:
+def test_an_iteration_that_turns_out_to_be_warm_up_is_forgotten(metered: list[str]) -> None:
     cpu = of_iterations()
+    cpu.begin_stage(is_warming_up=False)
     cpu.begin()
-    cpu.drop()
-    cpu.drop()
+    cpu.leave_out(is_warming_up=False)
     cpu.rest()
 
-    assert metered == ["begin", "drop"]
+    assert metered == ["keep", "begin", "forget"]
+    assert cpu.is_due("train")
+
+
+def test_nothing_is_forgotten_of_a_warm_up_that_was_known_before(metered: list[str]) -> None:
+    cpu = of_iterations()
+    cpu.begin_stage(is_warming_up=True)
+    cpu.leave_out(is_warming_up=True)
+    cpu.leave_out(is_warming_up=False)
+
+    assert metered == ["keep"]
+
+
+@pytest.mark.usefixtures("metered")
+def test_what_was_chosen_by_default_may_be_replaced_until_somebody_chooses_it() -> None:
+    cpu = of_iterations()
+    assert cpu.may_be("mine")
+    cpu.choose("iteration", by_default=True)
+    assert cpu.may_be("mine")
+    cpu.choose("iteration")
+    cpu.choose("iteration", by_default=True)
+    assert not cpu.may_be("mine")
 
 
 def test_chosen_again_it_goes_on(metered: list[str]) -> None:

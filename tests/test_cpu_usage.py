@@ -162,6 +162,42 @@ def test_an_end_without_a_begin_and_a_second_begin_count_nothing() -> None:
     assert bench.meter.result().process_tree_percent == pytest.approx(100.0)
 
 
+def test_what_is_forgotten_is_in_no_figure_nor_what_else_ran_meanwhile() -> None:
+    bench = Bench()
+    bench.meter.sample()
+    bench.interval(1.0, own=1.0, children=1.0, machine=2.0)
+    bench.meter.sample()
+    bench.meter.keep()
+    kept = figures(bench.meter)
+
+    bench.interval(3.0, own=4.0)
+    bench.meter.begin()
+    bench.pass_time(5.0, children=8.0, machine=8.0)  # a compilation by processes of its own
+    bench.meter.sample()
+    bench.meter.forget()
+    assert figures(bench.meter) == kept == pytest.approx((200.0, 25.0, 0.5))
+
+    bench.meter.sample()
+    bench.interval(1.0, own=1.0, children=3.0, machine=4.0)
+    bench.meter.sample()
+    assert figures(bench.meter) == pytest.approx((300.0, 37.5, 0.75))
+
+
+def test_a_sample_that_is_being_taken_as_something_is_forgotten_goes_with_it() -> None:
+    bench = Bench()
+    bench.meter.sample()
+    bench.interval(1.0, children=1.0)
+
+    def read() -> CpuReading:
+        bench.meter.forget()
+        return CpuReading(bench.children_s, bench.machine_busy_s, bench.machine_total_s)
+
+    bench.meter._read = read
+    bench.meter.sample()
+    bench.interval(1.0)
+    assert figures(bench.meter) == (None, None, None)
+
+
 def test_two_meters_do_not_upset_each_other() -> None:
     first, second = Bench(), Bench()
     first.meter.sample()

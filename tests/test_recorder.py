@@ -356,7 +356,7 @@ def test_the_cpu_usage_of_an_iteration_that_compiled_is_forgotten(
     compiled = [0]
     monkeypatch.setattr("lightning_timing.recorder.compilations_so_far", lambda: compiled[0])
     metered: list[tuple[str, int]] = []
-    for what in ("begin", "end", "drop"):
+    for what in ("begin", "end", "forget"):
         monkeypatch.setattr(CpuUsageMeter, what, lambda _, what=what: metered.append((what, clock.now_ns)))
     clock.now_ns = 0
     recorder = new_recorder(clock)
@@ -366,7 +366,7 @@ def test_the_cpu_usage_of_an_iteration_that_compiled_is_forgotten(
     recorder.rest()
     recorder.release()
 
-    assert metered == [("begin", 0), ("drop", NS), ("begin", NS), ("end", 3 * NS)]
+    assert metered == [("begin", 0), ("forget", NS), ("begin", NS), ("end", 3 * NS)]
 
 
 @pytest.mark.parametrize("num_warmup_iters", [0, 1, 2])

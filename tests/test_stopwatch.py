@@ -576,6 +576,44 @@ def test_cpu_usage_is_metered_round_each_interval_of_the_chosen_measurement(
     assert metered == [("begin", 2), ("end", 7), ("begin", 10), ("end", 15)]
 
 
+def test_an_interval_whose_sample_is_dropped_is_in_no_cpu_usage(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metered: list[str] = []
+    for what in ("begin", "end", "drop"):
+        monkeypatch.setattr(CpuUsageMeter, what, lambda _, what=what: metered.append(what))
+    stopwatch = Stopwatch(num_warmup_iters=0, on_misuse="warn", clock=clock)
+    stopwatch.set_cpu_usage_meas_name("chosen")
+    with warnings.catch_warnings(record=True):
+        stopwatch.start_meas("chosen")
+        stopwatch.finish_iter()
+        stopwatch.end_meas("chosen")
+        stopwatch.start_meas("chosen")
+        stopwatch.start_meas("chosen")
+        stopwatch.end_meas("chosen")
+    measure(stopwatch, clock, "chosen", 5)
+    stopwatch.reset()
+
+    assert metered == ["begin", "drop", "begin", "drop", "begin", "end"]
+
+
+def test_the_cpu_usage_of_a_measurement_in_an_iteration_that_compiled_is_forgotten(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = [0]
+    monkeypatch.setattr("lightning_timing.recorder.compilations_so_far", lambda: compiled[0])
+    metered: list[str] = []
+    monkeypatch.setattr(CpuUsageMeter, "forget", lambda _: metered.append("forget"))
+    stopwatch = Stopwatch(num_warmup_iters=0, clock=clock)
+    stopwatch.set_cpu_usage_meas_name("chosen")
+    for compiled[0] in (1, 2, 2, 2):
+        measure(stopwatch, clock, "chosen", 5)
+        stopwatch.finish_iter()
+    stopwatch.reset()
+
+    assert metered == ["forget", "forget"]
+
+
 @pytest.mark.parametrize(("bad", "why"), [(5, "not int"), ("", "empty"), ("x" * 600, "600"), (["a"], "not list")])
 def test_the_cpu_usage_of_what_is_no_name_is_refused(bad: Any, why: str, stopwatch: Stopwatch) -> None:
     with pytest.raises(MisuseError, match=why):

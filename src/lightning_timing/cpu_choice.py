@@ -53,6 +53,8 @@ class CpuChoice:
             self._meter = CpuUsageMeter(name, clock=self._clock)
             self.name, self._by_default = name, by_default
             self._rests = name == ITERATION
+        elif not by_default:
+            self._by_default = False
         self._meter.start()
 
     def choose_stage(self, stage: str) -> None:
@@ -88,11 +90,26 @@ class CpuChoice:
             self.end()
 
     def drop(self) -> None:
-        """Forgets the stretch of iterations that is being metered, if any."""
-        if self.name == ITERATION and not self._rests:
-            self._rests = True
-            if self._meter is not None:
-                self._meter.drop()
+        """Forgets the interval that is open, if any, since its sample is dropped."""
+        if self._meter is not None:
+            self._meter.drop()
+
+    def begin_stage(self, is_warming_up: bool) -> None:
+        """Notes that the iterations of a stage begin, perhaps anew, and whether the first of them is warm-up."""
+        self.is_warming_up = is_warming_up
+        if self._meter is not None:
+            self._meter.keep()
+
+    def leave_out(self, is_warming_up: bool) -> None:
+        """Forgets what was metered in an iteration that was warm-up, and notes whether the next one is.
+
+        Something was where it is known only now to be warm-up. Then none of its stage has counted, so all since the
+        stage began is forgotten.
+        """
+        if not self.is_warming_up and self._meter is not None:
+            self._meter.forget()
+        self._rests = self.name == ITERATION
+        self.is_warming_up = is_warming_up
 
     def stop(self) -> None:
         """Ends the sampling. Takes some milliseconds."""

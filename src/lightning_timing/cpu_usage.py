@@ -36,11 +36,18 @@ class _SampledRate:
     """How many cores were in use while the measurement ran, from cumulative readings of used and available time.
 
     Within a window between two readings the use is taken to be even; windows count by the measured time in them.
+
+    Args:
+        weighted: What an earlier one had come to, as its attribute of this name.
+
+    Attributes:
+        weighted: The sum of the windows' rates, each times the measured time in it, and the sum of these times, in
+            nanoseconds. Replaced as a whole, as another thread may read it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, weighted: tuple[float, int] = (0.0, 0)) -> None:
+        self.weighted = weighted
         self._last: tuple[int, float, float] | None = None
-        self._mean: tuple[float, int] = (0.0, 0)
 
     def restart(self) -> None:
         """Makes the next reading a baseline, as the first is."""
@@ -56,14 +63,14 @@ class _SampledRate:
             if weight > 0 and available_s > last_available_s:
                 # Used time falls when a child ends that nobody waits for: what it used in this window is not known.
                 rate = max(0.0, used_s - last_used_s) / (available_s - last_available_s)
-                total, weights = self._mean
-                self._mean = (total + rate * weight, weights + weight)
+                total, weights = self.weighted
+                self.weighted = (total + rate * weight, weights + weight)
         self._last = (measured_ns, used_s, available_s)
 
     @property
     def value(self) -> float | None:
         """The mean rate; None before there was a window with measured time in it."""
-        total, weights = self._mean
+        total, weights = self.weighted
         return total / weights if weights else None
 
 
@@ -103,8 +110,8 @@ class CpuUsageMeter:
         self._allowed = allowed
         self._allowed_cpus: float | None = None
         self._progress: _Progress = (0, 0, None, 0)
-        self._children = _SampledRate()
-        self._machine = _SampledRate()
+        self._rates = _SampledRate(), _SampledRate()  # of the children and of the machine, replaced together
+        self._kept: tuple[int, int, tuple[float, int], tuple[float, int]] = (0, 0, (0.0, 0), (0.0, 0))
         self._reason: str | None = None
         self._pid = os.getpid()
         self._sampler: threading.Thread | None = None
@@ -132,6 +139,19 @@ class CpuUsageMeter:
         measured_ns, used_ns, _, _ = self._progress
         self._progress = (measured_ns, used_ns, None, 0)
 
+    def keep(self) -> None:
+        """Keeps what was metered so far, but for an open interval, when `forget` is called."""
+        measured_ns, used_ns, _, _ = self._progress
+        children, machine = self._rates
+        self._kept = (measured_ns, used_ns, children.weighted, machine.weighted)
+
+    def forget(self) -> None:
+        """Forgets what was metered since the last call of `keep`, an open interval included: it does not count."""
+        measured_ns, used_ns, children, machine = self._kept
+        self._progress = (measured_ns, used_ns, None, 0)
+        # New ones, and after the progress: a sample that is being taken belongs to the old ones.
+        self._rates = _SampledRate(children), _SampledRate(machine)
+
     @property
     def was_used(self) -> bool:
         """Whether an interval was opened and not dropped."""
@@ -142,8 +162,8 @@ class CpuUsageMeter:
         """Starts sampling on a daemon thread, which takes the baseline first. Does nothing if it is running."""
         if self._sampler is not None or os.getpid() != self._pid:
             return
-        self._children.restart()
-        self._machine.restart()
+        for rate in self._rates:
+            rate.restart()
         self._stopping = threading.Event()
         sampler = threading.Thread(
             target=self._keep_sampling, args=(self._stopping,), name="lightning_timing-cpu-usage", daemon=True
@@ -167,13 +187,14 @@ class CpuUsageMeter:
         """Takes one reading now. The sampler's work: it walks /proc, so keep it off the training thread."""
         if self._allowed_cpus is None:
             self._allowed_cpus = (self._allowed or _allowed_cpus)()
+        children, machine = self._rates  # before the progress, see `forget`
         now = self._clock()
         measured_ns, _, open_since_ns, _ = self._progress
         if open_since_ns is not None:
             measured_ns += now - open_since_ns
         reading = self._read()
-        self._children.add(measured_ns, reading.children_s, now / NS_IN_S)
-        self._machine.add(measured_ns, reading.machine_busy_s, reading.machine_total_s)
+        children.add(measured_ns, reading.children_s, now / NS_IN_S)
+        machine.add(measured_ns, reading.machine_busy_s, reading.machine_total_s)
         self._reason = self._reason or reading.reason
 
     def result(self) -> CpuUsage:
@@ -182,7 +203,7 @@ class CpuUsageMeter:
         if open_since_ns is not None:
             used_ns += self._process_clock() - open_used_ns
             measured_ns += self._clock() - open_since_ns
-        children, machine = self._children.value, self._machine.value
+        children, machine = (rate.value for rate in self._rates)
         if os.getpid() != self._pid or not measured_ns:
             return CpuUsage(self.measurement, None, None, None)
         tree = None if children is None else used_ns / measured_ns + children

@@ -123,7 +123,7 @@ class Recorder:
             has_phases=has_phases,
         )
         self.user.begin_stage(self.stage)
-        self.cpu.is_warming_up = self.stage.warmup_left > 0
+        self.cpu.begin_stage(is_warming_up=self.stage.warmup_left > 0)
         self._compilations = compilations_so_far()
         self._closed_at: int | None = None
         self._told_ns = 0  # when the close of the iteration was reported
@@ -142,7 +142,7 @@ class Recorder:
         self.user.begin_stage(self.stage)
         self._ledger.phases = self.stage.phases
         self._outside.begin_stage(self.stage)
-        self.cpu.is_warming_up = self.stage.warmup_left > 0
+        self.cpu.begin_stage(is_warming_up=self.stage.warmup_left > 0)
         self._compilations = compilations_so_far()
 
     def _new_stage(self, stage: str) -> StageRecord:
@@ -156,7 +156,7 @@ class Recorder:
         """Restarts the warm-up of every stage: a new call of the Trainer starts new workers and allocates anew."""
         for stage, record in self._stages.items():
             record.warmup_left = self._settings.warmup_of(stage)
-        self.cpu.is_warming_up = self.stage.warmup_left > 0
+        self.cpu.begin_stage(is_warming_up=self.stage.warmup_left > 0)
 
     # ---- iterations ----
 
@@ -246,8 +246,7 @@ class Recorder:
             self._keep(label, by_user)
         else:
             self._closed_at = None  # what is done with warm-up is in no figure, so neither is its cost
-            self.cpu.drop()  # where it was known only now to be warm-up
-            self.cpu.is_warming_up = stage.warmup_left > 0
+            self.cpu.leave_out(is_warming_up=stage.warmup_left > 0)
             if isinstance(ledger, DeviceLedger) and self._deferred is not None:
                 self._deferred.end_iteration(stage, None, ledger)
         if counts:

@@ -239,6 +239,7 @@ class UserMeasurements:
         opening = measurement.openings.get(thread)
         if opening is not None:
             opening.spoilt = True
+            self._drop_cpu_usage_of(measurement)
             twice = _STARTED_TWICE.format(measurement.name)
             self._misuse.report(measurement.name, twice, consequence=SAMPLE_DROPPED)
             return
@@ -271,6 +272,10 @@ class UserMeasurements:
         measurement.begin_ns = opening.begin_ns
         measurement.append(now - opening.begin_ns)
 
+    def _drop_cpu_usage_of(self, measurement: Measurement) -> None:
+        if measurement.name == self._cpu.name:
+            self._cpu.drop()
+
     def spoil_open(self, measurements: Iterable[Measurement], last_of_warmup: bool) -> list[str]:
         """Marks this thread's open measurements: their samples are dropped, since their iteration is over.
 
@@ -287,6 +292,7 @@ class UserMeasurements:
             thread = get_ident()
             if measurement.opened_by(thread):
                 measurement.spoil(thread)
+                self._drop_cpu_usage_of(measurement)
                 names.append(measurement.name)
             if last_of_warmup:
                 measurement.go_unusual()
