@@ -47,12 +47,12 @@ def test_each_cost_is_found_where_it_is(
 
 
 def found_costs(is_late: bool, clock: FakeClock) -> UnitCosts:
-    recorder = LateRecorder(RecorderSettings(), has_phases=True)
+    recorder = LateRecorder(RecorderSettings())
     return try_out(recorder, is_late=is_late, clock=clock)
 
 
 def test_the_run_s_own_recorder_and_the_stopwatch_are_left_alone() -> None:
-    recorder = LateRecorder(RecorderSettings(num_warmup_iters=0), has_phases=True)
+    recorder = LateRecorder(RecorderSettings(num_warmup_iters=0))
     for is_late in (True, False):
         assert all(ns > 0 for ns in try_out(recorder, is_late=is_late))
 

@@ -13,7 +13,7 @@ from known_cost import FakeClock
 
 from lightning_timing.closed_iterations import MAX_WAIT_NS, MAX_WAITING, ClosedIteration, ClosedIterations
 from lightning_timing.distribution import EXACT_INTERVALS
-from lightning_timing.recorder import Recorder
+from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
 from lightning_timing.stage_record import StageRecord
 
@@ -111,7 +111,7 @@ def test_what_another_thread_is_at_is_waited_for_or_left_to_it() -> None:
         first.result(PATIENCE_S)
 
 
-def trained(recorder: Recorder, iterations: int) -> None:
+def trained(recorder: PhaseRecorder, iterations: int) -> None:
     """So many iterations of a loop."""
     for _ in range(iterations):
         recorder.begin_iteration()
@@ -121,9 +121,9 @@ def trained(recorder: Recorder, iterations: int) -> None:
         recorder.count_iteration(IterationLabel(samples=2))
 
 
-def new_recorder(clock: Callable[[], int] | None = None) -> Recorder:
+def new_recorder(clock: Callable[[], int] | None = None) -> PhaseRecorder:
     settings = RecorderSettings(num_warmup_iters=0)
-    return Recorder(settings, has_phases=True) if clock is None else Recorder(settings, clock, has_phases=True)
+    return PhaseRecorder(settings) if clock is None else PhaseRecorder(settings, clock)
 
 
 def check_consistent(stage: StageSummary) -> None:

@@ -14,7 +14,7 @@ from lightning_timing import StopwatchCallback
 from lightning_timing.callbacks.session import _sessions
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.ledger import Ledger
-from lightning_timing.recorder import Recorder
+from lightning_timing.phase_recorder import PhaseRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_while_what_was_noted_is_handled(
     method: str, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suite = Suite(monkeypatch)
-    owner = Recorder if "iteration" in method else Ledger
+    owner = PhaseRecorder if "iteration" in method else Ledger
     pressed_at(monkeypatch, owner, method, at=12 if owner is Ledger else 3, before=before)
 
     batches = 3 * MAX_WAITING

@@ -62,22 +62,26 @@ REST_OF_STOPWATCH = frozenset({RECORD, REPORT, LOGGED, CPU})
 
 FAILURES = [
     *(
-        Failure(f"recorder:Recorder.{method}", STOPWATCH, REST_OF_STOPWATCH)
+        Failure(f"phase_recorder:PhaseRecorder.{method}", STOPWATCH, REST_OF_STOPWATCH)
         for method in (
             "begin_stage",
             "begin_first_data_wait",
             "end_first_data_wait",
             "begin_iteration",
             "close_iteration",
-            "count_iteration",
         )
     ),
+    Failure("recorder:Recorder.count_iteration", STOPWATCH, REST_OF_STOPWATCH),
     *(Failure(f"ledger:Ledger.{method}", STOPWATCH, REST_OF_STOPWATCH) for method in ("enter", "leave")),
     Failure("stage_record:StageRecord.take", STOPWATCH, REST_OF_STOPWATCH),
     Failure("callbacks.phase_machine:PhaseMachine.batch_started", FOLLOWING, frozenset(EVERYTHING)),
     *(
+        Failure(f"phase_recorder:PhaseRecorder.{method}", STOPWATCH, REST_OF_STOPWATCH, first=1)
+        for method in ("hand_on_to", "take_outside", "release", "problems")
+    ),
+    *(
         Failure(f"recorder:Recorder.{method}", STOPWATCH, REST_OF_STOPWATCH, first=1)
-        for method in ("hand_on_to", "take_outside", "release", "figures", "problems", "choose_cpu_usage")
+        for method in ("figures", "choose_cpu_usage")
     ),
     Failure("user_measurements:UserMeasurements.add", STOPWATCH, REST_OF_STOPWATCH, first=1),
     Failure("one_time:OneTimeMeasurements.start", STOPWATCH, REST_OF_STOPWATCH, first=1),

@@ -19,7 +19,7 @@ from lightning_timing.callbacks.run_files import RunFiles
 from lightning_timing.interrupts import InterruptGuard, raised_by_handler
 from lightning_timing.ledger import Ledger
 from lightning_timing.parts import Part
-from lightning_timing.recorder import Recorder
+from lightning_timing.phase_recorder import PhaseRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,8 +55,8 @@ def _deadline(_ctrl_c_raises: None) -> Iterator[None]:
         (AlikeIterations, "take"),
         (PhaseMachine, "batch_started"),
         (Ledger, "enter"),
-        (Recorder, "begin_iteration"),
-        (Recorder, "count_iteration"),
+        (PhaseRecorder, "begin_iteration"),
+        (PhaseRecorder, "count_iteration"),
         (RunFiles, "write_iteration"),
     ],
 )

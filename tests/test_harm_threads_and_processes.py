@@ -23,7 +23,7 @@ from whole_suite import Suite, our_warnings
 
 from lightning_timing import NVTXRangeWrapper, Stopwatch, span
 from lightning_timing.names import MAX_MEASUREMENTS
-from lightning_timing.recorder import Recorder
+from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.recording import IterationLabel, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -99,7 +99,7 @@ def test_eight_threads_measure_at_once_while_another_ends_iterations(monkeypatch
 
 @pytest.mark.usefixtures("_threads_change_all_the_time")
 def test_names_that_threads_add_and_figures_that_they_ask_for_upset_no_iteration() -> None:
-    recorder = Recorder(RecorderSettings(num_warmup_iters=0), has_phases=True)
+    recorder = PhaseRecorder(RecorderSettings(num_warmup_iters=0))
     STOPWATCH._attach(recorder)
     names = iter(range(10**9))
 

@@ -18,8 +18,8 @@ from lightning_timing import NVTXRangeWrapper, Stopwatch, span
 from lightning_timing.cli.main import main
 from lightning_timing.clocks import ClockPairing
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
+from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.range_attributes import MAX_NAMES
-from lightning_timing.recorder import Recorder
 from lightning_timing.recording import IterationLabel, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -111,7 +111,7 @@ def test_a_wall_clock_that_is_set_back_an_hour_changes_no_figure(
 @pytest.mark.slow
 def test_two_million_iterations_take_no_more_memory_than_a_few_thousand() -> None:
     clock = FakeClock()
-    recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, has_phases=True, keep_intervals=True)
+    recorder = PhaseRecorder(RecorderSettings(num_warmup_iters=0), clock, keep_intervals=True)
     handed_on = 0
 
     def count(_: object) -> None:

@@ -34,7 +34,7 @@ def clock() -> FakeClock:
 
 
 def new_recorder(clock: FakeClock, num_warmup_iters: int = 0, **options: Any) -> LateRecorder:
-    return LateRecorder(RecorderSettings(num_warmup_iters=num_warmup_iters), clock, has_phases=True, **options)
+    return LateRecorder(RecorderSettings(num_warmup_iters=num_warmup_iters), clock, **options)
 
 
 def go_through_one(recorder: LateRecorder, clock: FakeClock, at_last: bool = False) -> bool:
@@ -194,7 +194,7 @@ def test_what_waits_is_handed_on_by_another_thread_if_the_measuring_one_is_stuck
 def test_intervals_are_handed_on_with_the_first_iterations_only(
     pass_one: Callable[..., object], keep_intervals: bool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lightning_timing.recorder.INTERVALS_KEPT_ITERATIONS", 2)
+    monkeypatch.setattr("lightning_timing.phase_recorder.INTERVALS_KEPT_ITERATIONS", 2)
     recorder = new_recorder(clock, keep_intervals=keep_intervals)
     handed: list[MeasuredIteration] = []
     recorder.hand_on_to(handed.append)
@@ -242,7 +242,7 @@ def test_device_times_of_iterations_that_do_not_count_are_left_out() -> None:
     clock = SimulatedClock()
     device = SimulatedDevice(clock)
     timer: DeviceTimer[Any] = DeviceTimer(device, clock=clock)
-    recorder = LateRecorder(RecorderSettings(num_warmup_iters=1), clock, has_phases=True, device_timer=timer)
+    recorder = LateRecorder(RecorderSettings(num_warmup_iters=1), clock, device_timer=timer)
 
     def begin_with_kernel(ms: float) -> None:
         recorder.begin_iteration()

@@ -15,9 +15,10 @@ from known_cost import FakeClock
 from lightning_timing import MisuseError, Stopwatch, TimingError
 from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.figures import Figures, MeasurementSummary
+from lightning_timing.loop_recorder import LoopRecorder
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
 from lightning_timing.parts import Part
-from lightning_timing.recorder import Recorder
+from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.recording import RecorderSettings
 
 MS = 1_000_000
@@ -406,7 +407,7 @@ def test_a_measurement_is_ended_on_the_thread_that_started_it(stopwatch: Stopwat
 
 def test_an_interval_that_ends_in_another_stage_is_that_of_the_one_it_began_in(clock: FakeClock) -> None:
     stopwatch = Stopwatch()
-    recorder = Recorder(RecorderSettings(num_warmup_iters=0), clock, has_phases=True)
+    recorder = PhaseRecorder(RecorderSettings(num_warmup_iters=0), clock)
     stopwatch._attach(recorder)
     for _ in range(2):
         stopwatch.start_meas("a")
@@ -524,7 +525,7 @@ def test_a_print_that_failed_is_not_tried_again(clock: FakeClock) -> None:
         tried.append(text)
         raise BrokenPipeError("nobody listens")
 
-    stopwatch, recorder = Stopwatch(), Recorder(RecorderSettings(num_warmup_iters=0), clock)
+    stopwatch, recorder = Stopwatch(), LoopRecorder(RecorderSettings(num_warmup_iters=0), clock)
     stopwatch._attach(recorder, printer=refuse, printing=Part("the printed report", strict=False))
     recorder.report_every(1, stopwatch.print_eval_times)
     with pytest.warns(UserWarning, match="the printed report is off.*nobody listens"):
@@ -540,7 +541,7 @@ def test_figures_that_cannot_be_had_are_not_printed(clock: FakeClock, monkeypatc
         raise RuntimeError("no figures")
 
     printed: list[str] = []
-    stopwatch, recorder = Stopwatch(), Recorder(RecorderSettings(num_warmup_iters=0), clock)
+    stopwatch, recorder = Stopwatch(), LoopRecorder(RecorderSettings(num_warmup_iters=0), clock)
     monkeypatch.setattr(recorder, "figures", fail)
     stopwatch._attach(recorder, printer=printed.append, part=Part("the Stopwatch", strict=False))
     with pytest.warns(UserWarning, match="no figures") as warned:

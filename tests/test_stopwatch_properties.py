@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from known_cost import FakeClock
 
 from lightning_timing import Stopwatch
+from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.phases import CALLBACKS, ITERATION, OTHER, PHASES
-from lightning_timing.recorder import Recorder
 from lightning_timing.recording import IterationLabel, RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH
 
@@ -265,7 +265,7 @@ def check_iterations(stage: StageSummary, model: ModelStage) -> None:
     assert stage.warmup_s == sum(model.warmup_ns) / 1e9
 
 
-def check_open(recorder: Recorder, model: ModelStage) -> None:
+def check_open(recorder: PhaseRecorder, model: ModelStage) -> None:
     """What is open, on which thread, is what the model has open: nothing that was ended was left behind."""
     for name, measurement in model.measurements.items():
         found = recorder.stage.user_measurements[name]
@@ -359,7 +359,7 @@ class RecorderMachine(RuleBasedStateMachine):
         self.threads = OnThreads()
         self.clock = FakeClock()
         settings_ = RecorderSettings(num_warmup_iters=LOOP_STAGES["train"], on_misuse="warn")
-        self.recorder = Recorder(settings_, self.clock, has_phases=True)
+        self.recorder = PhaseRecorder(settings_, self.clock)
         self.rows: list[dict[str, int]] = []
         self.expected_rows: list[Counter[str]] = []
         self.recorder.hand_on_to(lambda iteration: self.rows.append(iteration.ns))

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 
 from lightning_timing.alike_iterations import AlikeIterations, Moments, PhaseEdges
 from lightning_timing.clocks import Clock
-from lightning_timing.recorder import Recorder
+from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.recording import NOTHING, IterationLabel, RecorderSettings
 
 
-class LateRecorder(Recorder):
-    """A `Recorder` to which phases can be reported late: the caller sets its clock and brings it up to date."""
+class LateRecorder(PhaseRecorder):
+    """A `PhaseRecorder` to which phases can be reported late: the caller sets its clock and brings it up to date."""
 
     _catch_up_if_stuck: Callable[[], bool] = bool  # there is nothing to catch up with
 
@@ -88,7 +88,7 @@ class LateRecorder(Recorder):
         """Returns a recorder that does the same at each edge, but never waits for the device: to be timed itself."""
         timer = None if self._deferred is None else type(self._deferred.timer)(self._deferred.timer.device)
         settings = RecorderSettings(num_warmup_iters=0)
-        return LateRecorder(settings, has_phases=True, keep_intervals=self._keep_intervals, device_timer=timer)
+        return LateRecorder(settings, keep_intervals=self._keep_intervals, device_timer=timer)
 
     def take_alike(
         self, phases: tuple[PhaseEdges, ...], iterations: Sequence[Moments], labels: Sequence[IterationLabel]

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from lightning_timing.clocks import NS_IN_S, Clock
 from lightning_timing.no_op import nothing
+from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.record import TimingOverhead
-from lightning_timing.recorder import Recorder
 
 _ROUNDS: Final = 9
 _CALLS: Final = 20
@@ -33,7 +33,7 @@ class UnitCosts(NamedTuple):
     iteration_ns: int
 
 
-def overhead_of(recorder: Recorder, try_out: Callable[[], UnitCosts]) -> TimingOverhead | None:
+def overhead_of(recorder: PhaseRecorder, try_out: Callable[[], UnitCosts]) -> TimingOverhead | None:
     """Adds up the cost of a recorder's work so far.
 
     Closing iterations, their rows and the printed report lie between two readings of the clock, and are known. What

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
+from lightning_timing.loop_recorder import LoopRecorder
 from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
 from lightning_timing.recorder import Recorder
@@ -99,7 +100,7 @@ class Stopwatch:
         """
         settings = RecorderSettings(num_warmup_iters=num_warmup_iters, on_misuse=on_misuse)
         check_whole_number("print_every_n_iters", print_every_n_iters, least=1, or_none=True)
-        recorder = Recorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
+        recorder = LoopRecorder(settings, clock, before_reading=synchronize if do_cuda_sync else None)
         self._attach(recorder)
         if print_every_n_iters is not None:
             recorder.report_every(print_every_n_iters, lambda: self._print_report(recorder, recorder.stage.name))

@@ -43,12 +43,11 @@ class UserMeasurements:
         before_reading: Called before each reading of the clock, where the device is to be synchronized.
         timer: Times intervals on the device as well; None: host time only.
         ledger: The phases of the iteration that is open.
-        between: The phases that are open while no iteration is.
+        between: The phases that are open while no iteration is; None in a plain loop, which has none and leaves their
+            names to the user.
         cpu: Knows which measurement gets CPU usage.
         misuse: Told of what is used out of order.
         stages: All stages so far, by name.
-        has_phases: Whether callbacks report iterations and phases, whose names are then not free; else it is a plain
-            loop.
 
     Attributes:
         is_compiling: Says whether torch.compile is tracing.
@@ -62,7 +61,6 @@ class UserMeasurements:
         "_between",
         "_clock",
         "_cpu",
-        "_has_phases",
         "_ledger",
         "_measurements",
         "_misuse",
@@ -82,11 +80,10 @@ class UserMeasurements:
         *,
         timer: DeviceTimer[Any] | None,
         ledger: Ledger,
-        between: Ledger,
+        between: Ledger | None,
         cpu: CpuChoice,
         misuse: Misuse,
         stages: Mapping[str, StageRecord],
-        has_phases: bool,
     ) -> None:
         self.is_compiling = compiling_probe()
         self.part = Part("the Stopwatch", strict=True)
@@ -99,10 +96,9 @@ class UserMeasurements:
         self._cpu = cpu
         self._misuse = misuse
         self._stages = stages
-        self._has_phases = has_phases
         self._names_refused = False
         self._measurements: Measurements = {}
-        self.cuts = UserCuts(always_in_iteration=not has_phases)
+        self.cuts = UserCuts(always_in_iteration=between is None)
 
     def begin_stage(self, stage: StageRecord) -> None:
         """Measures what follows for a stage, whose loop runs on this thread."""
@@ -183,7 +179,7 @@ class UserMeasurements:
                 consequence="no further name is measured",
             )
             return None
-        if not self._has_phases and not self._ledger.is_open:
+        if self._between is None and not self._ledger.is_open:
             # A plain loop's first iteration begins with its first measurement.
             self._ledger.begin(keep_intervals=False)
         every_edge_does_more = self._before_reading is not None or self._timer is not None
@@ -193,7 +189,7 @@ class UserMeasurements:
         def first_sample(ns: int) -> None:
             # What encloses a measurement is looked for when its first interval in an iteration ends, and never again.
             self.catch_up()
-            if self._ledger.is_open or not self._has_phases:
+            if self._ledger.is_open:
                 measurement.append = placed_sample
             measurement.parent = self._parent_of(measurement, list(measurements.values()))
             placed_sample(ns)
@@ -212,7 +208,7 @@ class UserMeasurements:
         refusal = why_refused(name)
         if refusal is not None:
             return refusal
-        if self._has_phases and is_phase(name):
+        if self._between is not None and is_phase(name):
             return f"{name!r} is the name of a phase that the callbacks measure; choose another"
         return None
 
@@ -226,7 +222,7 @@ class UserMeasurements:
         ]
         innermost = max(enclosing, key=lambda beginning: beginning[0], default=None)
         ledger = self._ledger if self._ledger.is_open else self._between
-        if self._has_phases and thread == ledger.thread:
+        if self._between is not None and ledger is not None and thread == ledger.thread:
             phase, phase_begin = ledger.enclosing(begin)
             is_known = phase is not None or ledger is self._ledger
             if is_known and phase_begin is not None and (innermost is None or innermost[0] < phase_begin):

@@ -291,7 +291,6 @@ class StopwatchCallback(PhaseCallback):
         return LateRecorder(
             RecorderSettings(num_warmup_iters=self.num_warmup_iters, on_misuse=self.on_misuse),
             self._clock,
-            has_phases=True,
             keep_intervals=True,
             before_reading=partial(synchronize, device) if synced else None,
             device_timer=DeviceTimer(device, clock=self._clock) if device is not None and evented else None,
