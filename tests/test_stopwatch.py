@@ -593,9 +593,27 @@ def test_an_interval_whose_sample_is_dropped_is_in_no_cpu_usage(
         stopwatch.start_meas("chosen")
         stopwatch.end_meas("chosen")
     measure(stopwatch, clock, "chosen", 5)
+    metered_by_now = list(metered)
     stopwatch.reset()
 
-    assert metered == ["begin", "drop", "begin", "drop", "begin", "end"]
+    assert metered_by_now == ["begin", "drop", "begin", "drop", "begin", "end"]
+
+
+def test_an_interval_that_is_open_at_the_end_is_in_no_cpu_usage(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuUsageMeter, "start", lambda _: None)
+    stopwatch = Stopwatch(num_warmup_iters=0, clock=clock)
+    stopwatch.set_cpu_usage_meas_name("chosen")
+    recorder = stopwatch._recorder
+    assert recorder is not None
+    stopwatch.start_meas("chosen")
+    stopwatch.disable()
+
+    assert recorder.cpu.reason == (
+        "the CPU usage of 'chosen' is unknown: nothing of that name was measured after warm-up"
+    )
+    stopwatch.reset()
 
 
 def test_the_cpu_usage_of_a_measurement_in_an_iteration_that_compiled_is_forgotten(

@@ -112,8 +112,9 @@ class CpuChoice:
         self.is_warming_up = is_warming_up
 
     def stop(self) -> None:
-        """Ends the sampling. Takes some milliseconds."""
+        """Ends the sampling, and forgets an interval that is still open: it has no sample. Takes some milliseconds."""
         if self._meter is not None:
+            self._meter.drop()
             self._meter.stop()
 
     @property
