@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -44,6 +46,14 @@ def test_it_works_before_torch_is_loaded_and_loads_it_not(tmp_path: Path) -> Non
         print(seen(torch.zeros(1)).item())
     """
     assert output_of(run_program(code, tmp_path)).splitlines() == ["False 0 False", "1.0"]
+
+
+def test_while_another_thread_imports_torch_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch.compiler", "torch._dynamo.utils"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+    assert compiling_probe() is is_compiling
+    assert (is_compiling(), compilations_so_far()) == (False, 0)
 
 
 def test_compiling_and_recompiling_change_the_count_and_cached_calls_do_not() -> None:

@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping
 def is_compiling() -> bool:
     """Says whether this code is being traced by Dynamo. Works whenever torch is imported, before or after this call."""
     torch_compiler = sys.modules.get("torch.compiler")
-    return torch_compiler is not None and torch_compiler.is_dynamo_compiling()
+    try:
+        return torch_compiler is not None and torch_compiler.is_dynamo_compiling()
+    except AttributeError:  # another thread is importing torch
+        return False
 
 
 def compiling_probe() -> Callable[[], bool]:
@@ -21,8 +24,8 @@ def compiling_probe() -> Callable[[], bool]:
 
     Ask once, when something is enabled, and keep the answer: torch's own costs a fifth of `is_compiling`.
     """
-    torch_compiler = sys.modules.get("torch.compiler")
-    return is_compiling if torch_compiler is None else torch_compiler.is_dynamo_compiling
+    # The module may be there without it, while another thread imports torch.
+    return getattr(sys.modules.get("torch.compiler"), "is_dynamo_compiling", is_compiling)
 
 
 def compilations_so_far() -> int:
@@ -32,8 +35,8 @@ def compilations_so_far() -> int:
     training. 0 where torch.compile was never used.
     """
     dynamo_utils = sys.modules.get("torch._dynamo.utils")
-    if dynamo_utils is None:
+    counters: Mapping[str, Mapping[str, int]] | None = getattr(dynamo_utils, "counters", None)
+    if counters is None:  # it is not loaded, or not yet: another thread imports it
         return 0
-    counters: Mapping[str, Mapping[str, int]] = dynamo_utils.counters
     # Frames include those given up, but not those compiled with `fullgraph=True`; graphs include these.
     return counters["frames"]["total"] + counters["stats"]["unique_graphs"]
