@@ -8,12 +8,14 @@ import pytest
 import torch
 from known_cost import FakeClock
 from known_cost_model import quiet_trainer
-from ledger_records import both_flavours, costs_of, counts, first_waits, lightning, rows, stopwatch, summary
-from tiny_training import CostlyLoader, callback, fit_tiny, spends, tiny_loader, tiny_module
+from ledger_records import both_flavours, costs_of, counts, first_waits, lightning, lines, rows, stopwatch, summary
+from tiny_training import CostlyLoader, callback, fit_tiny, spends, step_costing, tiny_loader, tiny_module
+from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_timing.phases import SANITY_CHECK, TRAIN, VALIDATE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 ONE = torch.ones(1, 2)
@@ -94,3 +96,35 @@ def test_what_follows_the_last_batch_of_a_stage_is_counted_though_the_stage_neve
 
     found = summary(tmp_path)["stages"][VALIDATE]["measurements"]["between_iterations/callbacks/Late"]
     assert (found["count"], found["total_s"]) == (4, 2 * 57e-9)
+
+
+class NoSamples(IterableDataset[Any]):
+    """Of a length that is not known before."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    "nothing", [[], tiny_loader(0), DataLoader(NoSamples())], ids=["no-loader", "no-batch", "no-length"]
+)
+def test_where_there_is_nothing_to_validate_the_training_goes_on(nothing: Any, tmp_path: Path) -> None:
+    clock, pl = FakeClock(), lightning()
+    module = tiny_module(pl, training_step=step_costing(clock, 5))
+    loader = CostlyLoader(clock, [ONE] * 4, 20)
+    fit_tiny(pl, tmp_path, module, loader, nothing, callbacks=[stopwatch(clock)], val_check_interval=2, max_epochs=2)
+
+    first, steady = {"forward": 5, "iteration": 5}, {"data_wait": 20, "forward": 5, "iteration": 25}
+    assert costs_of(tmp_path) == [first, steady, steady, steady] * 2
+    assert first_waits(tmp_path) == [20, 20]
+    assert rows(tmp_path, VALIDATE) == []
+
+
+def test_an_epoch_s_first_wait_is_of_that_epoch_after_a_validation_that_fetches_for_itself(tmp_path: Path) -> None:
+    clock, pl = FakeClock(), lightning()
+    module = tiny_module(pl, validation_step=lambda self, dataloader_iter: next(dataloader_iter) and None)
+    loaders = CostlyLoader(clock, [ONE] * 2, 20), CostlyLoader(clock, [ONE] * 2, 30)
+    fit_tiny(pl, tmp_path, module, *loaders, callbacks=[stopwatch(clock)], max_epochs=3)
+
+    waits = [line for line in lines(tmp_path, "outside") if line["name"] == "first_data_wait"]
+    assert [(line["epoch"], line["ns"]) for line in waits if line["stage"] == TRAIN] == [(0, 20), (1, 20), (2, 20)]

@@ -31,7 +31,6 @@ from lightning_timing.phases import (
 _FETCHES: Final = ("train_dataloader_next", "val_next", "test_next", "predict_next")
 STEPS: Final = ("training_step", "validation_step", "test_step", "predict_step")
 _EVALUATION_STARTS: Final = {
-    "on_validation_model_zero_grad": VALIDATE,
     "on_validation_model_eval": VALIDATE,
     "on_test_model_eval": TEST,
     "on_predict_model_eval": PREDICT,
@@ -195,6 +194,8 @@ class ActionMeanings:
                 return ActionMeaning(phase, after=optimization.gradients_ready)
         if hook in _BATCH_ENDS:
             return ActionMeaning(phase, after=machine.batch_completed)
+        if hook == "on_validation_model_zero_grad":  # there may be nothing to validate, and then no loop begins
+            return ActionMeaning(phase, before=machine.batches_paused)
         if hook in _EVALUATION_STARTS:
             return ActionMeaning(phase, before=lambda: machine.evaluation_began(self._evaluation_stage(hook)))
         if hook in _EVALUATION_EPOCH_ENDS:

@@ -82,8 +82,10 @@ class PhaseMachine:
             self._begin_stage(TRAIN, resumed=True)
 
     def _begin_stage(self, stage: str, resumed: bool = False) -> None:
-        if not resumed:
-            self._first_fetch = True
+        self._first_fetch = not resumed
+        if resumed:
+            self._is_started = False  # the validation's loader, if its first batch was not waited for
+        else:
             self._batches_begun.pop(stage, None)
         if stage != self.stage:
             self.stage = stage
