@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,6 +74,32 @@ def test_a_run_inside_that_fails_ends_only_itself(tmp_path: Path, monkeypatch: p
     assert [row["batch_idx"] for row in rows(tmp_path)] == list(range(4))
     assert [end["status"] for end in lines(tmp_path, "end")] == ["completed"]
     suite.check_over(windows=1)
+
+
+def test_a_call_of_the_same_trainer_within_a_hook_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning fails to go on with the fit after that, unless its state is put back."""
+    suite, pl = Suite(monkeypatch), lightning()
+
+    def validates(*arguments: Any) -> None:
+        _, trainer, module = arguments
+        state = deepcopy(trainer.state)
+        trainer.validate(module, verbose=False)
+        if trainer.current_epoch == 0:
+            trainer.state = state
+
+    inner = callback(pl, "Validates", on_train_epoch_end=validates)
+    loaders = {"train_dataloader": lambda _: tiny_loader(3), "val_dataloader": lambda _: tiny_loader(2)}
+    options = {"callbacks": [*suite.callbacks, inner], "max_epochs": 2, "check_val_every_n_epoch": 3}
+    with pytest.raises(AssertionError):
+        fit_tiny(pl, tmp_path, tiny_module(pl, **loaders), None, **options)
+
+    assert [(row["epoch"], row["batch_idx"]) for row in rows(tmp_path)] == [(e, b) for e in range(2) for b in range(3)]
+    assert rows(tmp_path, "validate") == []  # it is time of the callback
+    assert summary(tmp_path)["status"] == "failed"
+    suite.check_over(windows=1)
+    suite.check_next_run_is_clean(tmp_path / "next")
 
 
 def test_a_run_inside_that_optimizes_otherwise_changes_no_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

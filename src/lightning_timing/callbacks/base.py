@@ -70,6 +70,7 @@ class TimingCallback(Callback):
         self._running: Any = None
         self._owner: weakref.ReferenceType[Any] | None = None  # the Trainer whose run it is
         self._process = 0  # where it began
+        self._calls_within = 0  # of the same Trainer, in a hook of its own run, that are not over
         self._part = Part(self.part_name, strict=False)
         self._state_key: str | None = None
 
@@ -99,6 +100,8 @@ class TimingCallback(Callback):
                 self._begin(trainer, pl_module, stage)
         elif not self._is_of(trainer):
             warn_that_off(self.part_name, "another Trainer, whose run is not over, has the same callback")
+        else:
+            self._calls_within += 1
 
     def _empty_hooks(self) -> list[str]:
         """Returns the batch hooks that the callback leaves empty: calling one costs more than timing a phase."""
@@ -114,7 +117,7 @@ class TimingCallback(Callback):
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._part = Part(self.part_name, strict=self.strict, turn_off=self.turn_off)
-        self._owner, self._process = weakref.ref(trainer), os.getpid()
+        self._owner, self._process, self._calls_within = weakref.ref(trainer), os.getpid(), 0
         with self._part:
             self._running = self.begin(trainer, pl_module, stage)
 

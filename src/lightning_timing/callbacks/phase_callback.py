@@ -49,8 +49,13 @@ class PhaseCallback(TimingCallback):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Ends the run as completed, after the other callbacks' hooks and the loggers, which may still raise."""
+        if not self._is_of(trainer):
+            return
+        if self._calls_within:
+            self._calls_within -= 1
+            return
         finish = partial(self._finish, trainer, "completed")
-        if self._is_of(trainer) and not call_last(trainer, finish):
+        if not call_last(trainer, finish):
             finish()
 
     def _unskip(self, *hooks: str) -> None:
