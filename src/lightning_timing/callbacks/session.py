@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
-from multiprocessing import parent_process
-from multiprocessing.util import Finalize
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import STEPS, ActionMeanings, overrides
 from lightning_timing.callbacks.epoch_metrics import watch_epoch_metrics
+from lightning_timing.callbacks.exception_watch import ExceptionWatch
 from lightning_timing.callbacks.followers import Followers, PhaseFollower
 from lightning_timing.callbacks.loader_starts import watch_loader_starts
 from lightning_timing.callbacks.method_watch import MethodWatch
@@ -70,15 +68,16 @@ class Session:
         self.is_deaf = False
         self.members: set[object] = set()
         self._identified: dict[int, Callable[[], None]] = {}  # one for each, so that edges can be recognised
-        self.on_exception: list[Callable[[BaseException], None]] = []
         self.on_optimization: list[Callable[[bool], None]] = []
         self._is_automatic: bool | None = None
         self.batch_started = self.machine.batch_started
         self.steps: StepCount = AskTheTrainer(trainer)
         epoch_begins = partial(self._epoch_begins, trainer)
-        meanings = ActionMeanings(trainer, self.machine, self._exception_raised, epoch_begins)
         self.on_off: list[Callable[[], None]] = []
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=self._turn_off)
+        self._exceptions = ExceptionWatch(self.part)
+        self.on_exception = self._exceptions.on_exception
+        meanings = ActionMeanings(trainer, self.machine, self._exceptions.raised, epoch_begins)
         self._guard = InterruptGuard()
         self.trail = Trail(self.part, self._guard)
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
@@ -89,8 +88,6 @@ class Session:
         self._steps = self._watch_steps([])
         self._backward = self._watch_backward([])
         self._others: list[MethodWatch] = []
-        self._handled_before: BaseException | None = None
-        self._at_exit: Finalize | None = None
         try:
             self._begin_to_watch(trainer)
         except BaseException:
@@ -103,11 +100,7 @@ class Session:
             collectives = [(trainer.strategy, method) for method in _COLLECTIVES]
             others.append(self._watch([(trainer.strategy, "barrier")], machine.barrier_began, machine.barrier_ended))
             others.append(self._watch(collectives, machine.collective_began, machine.barrier_ended))
-        if parent_process() is not None:
-            # Lightning calls no `on_exception` in a process that its strategy has started: ddp_notebook, ddp_spawn.
-            loops = [(trainer, "_run_stage")]
-            others.append(MethodWatch(loops, self._loops_begin, self._loops_end, self.part))
-            self._at_exit = Finalize(None, self._process_ends, exitpriority=0)
+        self._exceptions.watch(trainer)
         others.append(watch_epoch_metrics(trainer, machine, self.trail, self.part))
         others.extend(watch_loader_starts(trainer, machine, self.trail, self.part))
         self._look_who_logs(trainer)
@@ -201,35 +194,6 @@ class Session:
             methods = [(logger, method) for logger in loggers for method in _LOGGING]
             self._logging = self._watch(methods, self.machine.logging_began, self.machine.logging_ended)
 
-    def _exception_raised(self) -> None:
-        """Ends the run for our callbacks ahead of another's `on_exception`: if that fails, Lightning calls no other."""
-        self.part.strict = False
-        error = sys.exc_info()[1]
-        if error is not None:
-            self._end_for_all(error)
-
-    def _end_for_all(self, error: BaseException) -> None:
-        for tell in self.on_exception:
-            tell(error)
-
-    def _loops_begin(self) -> None:
-        self._handled_before = sys.exc_info()[1]  # where the Trainer is called in an `except`
-
-    def _loops_end(self) -> None:
-        """Ends the run for our callbacks if the loops end by an exception."""
-        error, before = sys.exc_info()[1], self._handled_before
-        self._handled_before = None
-        if error is not None and error is not before:
-            self.part.strict = False
-            self._end_for_all(error)
-
-    def _process_ends(self) -> None:
-        """Ends the run, which was broken off outside of its loops, as the process is about to end."""
-        self.part.strict = False
-        # torch, which runs the ranks of a strategy, exits after an exception, of which Python 3.13 knows no more here.
-        error = sys.exc_info()[1] or RuntimeError()
-        self._end_for_all(error.__context__ or error if isinstance(error, SystemExit) else error)
-
     def call_last(self, end: Callable[[], None]) -> None:
         """Calls `end` when all else in the run is over, unless an exception ends the run before."""
         self._tap.call_last(end)
@@ -246,8 +210,7 @@ class Session:
         if self.is_installed(trainer):
             trainer.profiler = self._tap.users_profiler
         self._guard.close()
-        if self._at_exit is not None:
-            self._at_exit.cancel()
+        self._exceptions.close()
 
 
 def _has_no_backward(trainer: Any) -> bool:
