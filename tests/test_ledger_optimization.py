@@ -12,6 +12,7 @@ from known_cost_model import Setting, fit_known_cost
 from ledger_records import costs_of, counts, lightning, rows, stopwatch, summary
 from tiny_training import callback, fit_tiny, optimizer_costing, spends, step_costing, tiny_loader, tiny_module
 
+from lightning_timing import span
 from lightning_timing.run_report import read_report
 
 if TYPE_CHECKING:
@@ -167,6 +168,53 @@ def test_the_parts_of_a_phase_lie_in_it_in_a_killed_run_too(tmp_path: Path) -> N
 
     parts = "optimizer_step/0", "optimizer_step/1", "callbacks/Other", "between_iterations/callbacks/Other"
     assert [finished[part] for part in parts] == [part.rpartition("/")[0] for part in parts]
+    assert _parents(tmp_path) == finished
+
+
+def test_a_span_that_reaches_across_phases_lies_in_none_of_them(tmp_path: Path) -> None:
+    """Around a whole update in manual optimization, whose backward and optimizer's step are no part of forward."""
+    clock = FakeClock()
+
+    def step(self: Any, batch: Any, *_: Any) -> None:
+        optimizer = self.optimizers()
+        with span("update"):
+            with span("loss"):
+                clock.advance(10)
+                loss = self.layer(batch[0]).sum()
+            with span("down"):
+                clock.advance(1)
+                self.manual_backward(loss)
+                clock.advance(1)
+            optimizer.step()
+
+    module = tiny_module(lightning(), training_step=step, configure_optimizers=lambda self: _costly_sgd(clock, self))
+    module.automatic_optimization = False
+    fit_tiny(lightning(), tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock, num_warmup_iters=0)])
+
+    finished = _parents(tmp_path)
+    assert {name: finished[name] for name in ("update", "loss", "down")} == {
+        "update": None,
+        "loss": "update",
+        "down": "update",
+    }
+    (tmp_path / "timing" / "summary.json").unlink()
+    assert _parents(tmp_path) == finished
+
+
+def test_a_span_round_lightning_s_own_step_lies_in_no_phase(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def optimizer_step(self: Any, *args: Any, **kwargs: Any) -> None:
+        with span("whole step"):
+            super(type(self), self).optimizer_step(*args, **kwargs)
+
+    module = tiny_module(pl, training_step=step_costing(clock, 10), optimizer_step=optimizer_step)
+    fit_tiny(pl, tmp_path, module, tiny_loader(3), callbacks=[stopwatch(clock, num_warmup_iters=0)])
+
+    finished = _parents(tmp_path)
+    assert finished["whole step"] is None
+    (tmp_path / "timing" / "summary.json").unlink()
     assert _parents(tmp_path) == finished
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_timing.phases import ITERATION, is_phase
+
 if TYPE_CHECKING:
     from lightning_timing.record import IterationRow, OutsideRow
 
@@ -34,7 +36,8 @@ class StageSeries:
         device_ns: Device time by measurement, in the same form. Empty where it was not measured.
         samples: Batch sizes; NaN where unknown.
         outside: What was measured between iterations: its times by measurement, in nanoseconds.
-        parents: The enclosing measurement of each one that was seen inside another, as far as intervals were kept.
+        parents: The enclosing measurement of each one that was seen inside another, as far as intervals were kept;
+            None of one that reaches across phases.
     """
 
     epoch: IntArray
@@ -45,7 +48,7 @@ class StageSeries:
     device_ns: Mapping[str, FloatArray]
     samples: FloatArray
     outside: Mapping[str, FloatArray]
-    parents: Mapping[str, str]
+    parents: Mapping[str, str | None]
 
     def __len__(self) -> int:
         """The number of iterations."""
@@ -143,10 +146,17 @@ class SeriesBuilder:
     def _note_enclosing(self, intervals: list[tuple[str, int, int]]) -> None:
         """Notes which measurement lies in which, by the first interval of each."""
         open_ones: list[tuple[str, int]] = []
+        new: set[str] = set()
         for name, _, end in sorted(intervals, key=lambda interval: (interval[1], -interval[2])):
             while open_ones and open_ones[-1][1] < end:
                 open_ones.pop()
-            self._enclosing.setdefault(name, open_ones[-1][0] if open_ones else None)
+            if name not in self._enclosing:
+                new.add(name)
+                self._enclosing[name] = open_ones[-1][0] if open_ones else ITERATION
+            if is_phase(name):
+                for around, _ in open_ones:
+                    if around in new and not is_phase(around) and is_phase(self._enclosing[around] or ITERATION):
+                        self._enclosing[around] = None
             open_ones.append((name, end))
 
     def append_outside(self, row: OutsideRow) -> None:
@@ -168,7 +178,7 @@ class SeriesBuilder:
             device_ns=self._device_ns.build(),
             samples=np.asarray(self._samples),
             outside={name: np.asarray(times) for name, times in self._outside.items()},
-            parents={name: parent for name, parent in self._enclosing.items() if parent is not None},
+            parents={name: parent for name, parent in self._enclosing.items() if parent != ITERATION},
         )
 
 
