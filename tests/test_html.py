@@ -270,6 +270,18 @@ def test_the_time_of_the_warm_up_is_shown_where_it_is_known(tmp_path: Path) -> N
     assert "Where 500.0 ms went: train: iterations 200.0 ms (40.0 %), warm-up 300.0 ms (60.0 %)." in page.text
 
 
+@pytest.mark.parametrize(("slowest_ms", "says_so"), [(31, False), (32, True), (300, True)])
+def test_an_iteration_that_the_chart_cuts_off_is_said_to_be(tmp_path: Path, slowest_ms: int, says_so: bool) -> None:
+    run_dir = write_lines(
+        tmp_path, [header(), *rows([phases(forward=10 * MS)] * 99 + [phases(forward=slowest_ms * MS)])]
+    )
+    page = page_of(run_dir)
+
+    assert (f"The slowest iteration, of {slowest_ms}.0 ms, is cut off." in page.text) is says_so
+    top_s = page.figures["train-course"]["layout"]["yaxis"]["range"][1]
+    assert (slowest_ms / 1000 > top_s) is says_so
+
+
 def test_epochs_are_marked_in_the_chart(tmp_path: Path) -> None:
     found = [replace(r, epoch=r.batch_idx // 10) for r in rows([phases(forward=MS)] * 30)]
     figure = page_of(write_lines(tmp_path, [header(), *found])).figures["train-course"]

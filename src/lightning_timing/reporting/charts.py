@@ -53,6 +53,11 @@ def plotly_script() -> str:
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
+def course_top_s(course: Course) -> float:
+    """Where the axis of time of a course ends, in seconds: slower iterations are cut off there."""
+    return 1.05 * min(float(course.slowest_s.max()), _MAX_RATIO * float(np.percentile(course.slowest_s, 95)))
+
+
 def course_chart(course: Course) -> str:
     """Phases stacked over the iterations of a stage, with the slowest of each group where they are grouped."""
     edges = np.append(course.first, course.iterations)
@@ -84,10 +89,9 @@ def course_chart(course: Course) -> str:
             line={"width": 1, "color": _MARK_COLOR, "dash": "dot"},
             annotation={"text": f"epoch {epoch}", "font": {"size": 11}, "yanchor": "bottom"},
         )
-    top_s = min(float(course.slowest_s.max()), _MAX_RATIO * float(np.percentile(course.slowest_s, 95)))
     _lay_out(figure, height=420, hovermode="x unified", showlegend=True)
     figure.update_xaxes(title_text="iteration", range=[0, course.iterations], tickformat=",d")
-    figure.update_yaxes(title_text="time per iteration", range=[0, top_s * 1.05], **_SECONDS_TICKS)
+    figure.update_yaxes(title_text="time per iteration", range=[0, course_top_s(course)], **_SECONDS_TICKS)
     return str(figure.to_json())
 
 

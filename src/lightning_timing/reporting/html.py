@@ -12,12 +12,13 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.phases import ITERATION, STAGES
-from lightning_timing.reporting.charts import course_chart, plotly_script, rank_chart, spread_chart
+from lightning_timing.reporting.charts import course_chart, course_top_s, plotly_script, rank_chart, spread_chart
 from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.page_parts import card
 from lightning_timing.reporting.page_run import cpu_card, heading, notes, run_cards, tiles, verdict_card
 from lightning_timing.reporting.page_stage import ranks_card, share_card, slowest_card, tree_card
 from lightning_timing.reporting.series_view import course, spread_names, spreads
+from lightning_timing.reporting.units import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,10 +106,12 @@ def _stage_sections(name: str, report: RunReport, charts: _Charts) -> list[Marku
 def _series_sections(name: str, series: StageSeries, stage: StageSummary, charts: _Charts) -> list[Markup]:
     shown = course(series)
     grouped = f"Each step is the mean of {shown.group_size:,} iterations. " if shown.group_size > 1 else ""
+    slowest_s = float(shown.slowest_s.max())
+    cut = f"The slowest iteration, of {seconds(slowest_s)}, is cut off. " if slowest_s > course_top_s(shown) else ""
     return [
         card(
             "Phases over the iterations",
-            f"{grouped}A click in the legend hides a phase, a double click shows it alone; drag to zoom in.",
+            f"{grouped}{cut}A click in the legend hides a phase, a double click shows it alone; drag to zoom in.",
             charts.place(f"{name}-course", course_chart(shown)),
         ),
         card(
