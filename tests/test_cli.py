@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -202,3 +203,27 @@ def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path: Path, monkeyp
 
     assert cli.main(["report", str(run_dir)]) == 0
     assert b"gr\\xf6\\xdfe" in out.getvalue()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_whatever_the_terminal_can_show(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding=encoding, write_through=True))
+    run_dir = write_lines(tmp_path / "größe 😀", [header(), *rows([{**phases(forward=MS), "日本": MS}] * 10), end()])
+
+    assert cli.main(["report", str(run_dir), "--json"]) == 0
+    found = json.loads(out.getvalue())
+    assert found["path"] == str(run_dir / "timing")
+    assert "日本" in found["stages"]["train"]["measurements"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+@pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"]])
+def test_a_folder_whose_name_is_no_text(form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = write_lines(tmp_path / os.fsdecode(b"\xff\xfe"), ALL_OF_IT)
+
+    assert cli.main(["report", str(run_dir), *form]) == 0
+    assert cli.main(["compare", str(run_dir), str(run_dir), *form]) == 0
+    assert "udcff" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -94,4 +95,5 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def _json(content: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+    # In ASCII, whatever the terminal's encoding; and a path may have bytes that are no text, which msgspec refuses.
+    return json.dumps(msgspec.to_builtins(content), indent=2) + "\n"
