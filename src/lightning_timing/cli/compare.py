@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.cli.one_run import one_run
+from lightning_timing.cli.output import rendered
 from lightning_timing.errors import BadInputError
 from lightning_timing.gate import judge
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
 from lightning_timing.reporting.comparison_table import comparison_blocks
 from lightning_timing.reporting.json_reports import comparison_json
-from lightning_timing.reporting.markdown import render_markdown
-from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_comparison import compare_runs
 from lightning_timing.run_times import RunTimes, read_times
 
@@ -88,13 +87,8 @@ def run(args: argparse.Namespace) -> int:
             reasons = dict.fromkeys(change.reason or change.verdict for change in gate.medians.not_judged)
             why = "; ".join(reasons) or "not measured both before and after"
             raise BadInputError(f"--fail-above has nothing to judge: {why}")
-    if args.json:
-        sys.stdout.write(comparison_json(comparison, gate))
-    elif args.markdown:
-        sys.stdout.write(render_markdown(comparison_blocks(comparison, gate)))
-    else:
-        blocks = comparison_blocks(comparison, gate)
-        sys.stdout.write(render(blocks, color=sys.stdout.isatty(), all_columns=WIDER_OR_OPTIONS))
+    blocks = comparison_blocks(comparison, gate)
+    sys.stdout.write(comparison_json(comparison, gate) if args.json else rendered(blocks, as_markdown=args.markdown))
     return 1 if gate is not None and gate.is_crossed else 0
 
 

@@ -11,22 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_timing.cli.one_run import one_run
-from lightning_timing.cli.output import write_output
+from lightning_timing.cli.output import rendered, write_output
 from lightning_timing.errors import BadInputError
 from lightning_timing.multirun import find_jobs, read_multirun
 from lightning_timing.phases import STAGES
 from lightning_timing.record_reader import has_record
 from lightning_timing.reporting.json_reports import multirun_json, run_json
-from lightning_timing.reporting.markdown import render_markdown
 from lightning_timing.reporting.multirun import multirun_blocks
 from lightning_timing.reporting.run import run_blocks
-from lightning_timing.reporting.text import WIDER_OR_OPTIONS, render
 from lightning_timing.run_report import RunReport, read_report
 
 if TYPE_CHECKING:
     import argparse
-
-    from lightning_timing.reporting.blocks import Block
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
         if args.html is not None:
             raise BadInputError(f"{args.run}: several runs below it; --html takes one of them, such as {jobs[0]}")
         multirun = read_multirun(args.run, jobs, args.stage)
-        sys.stdout.write(multirun_json(multirun) if args.json else _rendered(multirun_blocks(multirun), args))
+        blocks = multirun_blocks(multirun)
+        sys.stdout.write(multirun_json(multirun) if args.json else rendered(blocks, as_markdown=args.markdown))
         return 0
     report = _only_stage(read_report(one_run(args.run)), args.stage)
     if args.html is not None:
@@ -65,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         write_output(args.html, [render_html(report).encode()])
         print(args.html)
         return 0
-    sys.stdout.write(run_json(report) if args.json else _rendered(run_blocks(report), args))
+    sys.stdout.write(run_json(report) if args.json else rendered(run_blocks(report), as_markdown=args.markdown))
     return 0
 
 
@@ -75,9 +72,3 @@ def _only_stage(report: RunReport, stage: str | None) -> RunReport:
     if stage not in report.stages:
         raise BadInputError(f"{report.path}: no stage {stage!r}; there is {', '.join(report.stages) or 'none'}")
     return report.of_stage(stage)
-
-
-def _rendered(blocks: list[Block], args: argparse.Namespace) -> str:
-    if args.markdown:
-        return render_markdown(blocks)
-    return render(blocks, color=sys.stdout.isatty(), all_columns=WIDER_OR_OPTIONS)
