@@ -503,6 +503,23 @@ def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: p
     assert name in [absence["measurement"] for absence in shown(capsys)["absences"]]
 
 
+def test_names_in_the_lines_about_the_mean_are_text_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what changed most, and of what a shorter run may have ended before."""
+    name = "callbacks/a/b\x1b[31m\u202e"
+    short, long = [{"iteration": MS}] * 40, [{"iteration": 9 * MS, name: 8 * MS}]
+    before = write_lines(tmp_path / "before", [header(), *rows([{"iteration": 2 * MS, name: MS}] * 40), end()])
+    after = write_lines(tmp_path / "after", [header(), *rows(long * 40), end()])
+    without = write_lines(tmp_path / "without", [header(), *rows(short), end()])
+    rare = write_lines(tmp_path / "rare", [header(), *rows((short + long) * 2), end()])
+    for runs, said in (((before, after), "of these +7.00 ms, callbacks/a/b"), ((without, rare), "only: callbacks/a/b")):
+        assert compare(*runs) == 0
+        text = capsys.readouterr().out
+        assert all(line.isprintable() for line in text.splitlines())
+        assert said in " ".join(text.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

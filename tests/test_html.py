@@ -146,6 +146,18 @@ def test_no_control_byte_is_in_a_page(tmp_path: Path) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", shown)
 
 
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_no_control_byte_of_a_name_is_in_a_verdict(name: str, tmp_path: Path) -> None:
+    intervals = [("forward", 0, 10 * MS), (name, 0, 9 * MS)]
+    run_dir = write_lines(
+        tmp_path, [header(), *rows([phases(forward=10 * MS) | {name: 9 * MS}] * 20, intervals=intervals)]
+    )
+    page = page_of(run_dir)
+    shown = page.html.replace(max(page.scripts, key=len), "")
+    assert " in forward: put spans into it" in page.text
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", shown)
+
+
 def test_values_of_the_environment_are_shown_whatever_they_are(tmp_path: Path) -> None:
     lines = [header(), *rows([phases(forward=MS)] * 20)]
     environment = {"a": {"b": {"c": {"d": {"e": 1}}}}, "list": [1, [2], None], "<i>": True, "none": None}

@@ -291,6 +291,25 @@ def test_names_of_every_kind_are_shown_on_their_own_lines(tmp_path: Path, capsys
     assert set(NAMES) < set(json.loads(capsys.readouterr().out)["stages"]["train"]["measurements"])
 
 
+@pytest.mark.parametrize("form", [[], ["--markdown"]])
+@pytest.mark.parametrize("name", [*NAMES, "\x1b[31m\nnext: do nothing", "x" * 512])
+def test_names_in_a_verdict_are_shown_on_its_line(
+    name: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spent = phases(forward=10 * MS) | {name: 9 * MS}
+    intervals = [("forward", 0, 10 * MS), (name, 0, 9 * MS)]
+    write_lines(tmp_path / "span", [header(), *rows([spent] * 10, intervals=intervals), end()])
+    spent = phases(forward=MS, callbacks=9 * MS) | {f"callbacks/{name}": 9 * MS}
+    write_lines(tmp_path / "hook", [header(), *rows([spent] * 10), end()])
+
+    for run, said in (("span", "in forward: put spans into it"), ("hook", "above all those of")):
+        assert report(tmp_path / run, *form) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert any(said in line for line in lines)
+        assert sum(line.lstrip("- ").startswith("next: ") for line in lines) == 1
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),

@@ -132,7 +132,7 @@ def _mean_lines(comparison: Comparison) -> Iterator[str]:
 
 def _part_in_words(part: PartOfChange) -> str:
     mostly = "" if part.mostly_in is None else f", most of it in {printable(part.mostly_in)}"
-    return f"{part.phase} has {_signed_seconds(part.change_s)}{mostly}"
+    return f"{printable(part.phase)} has {_signed_seconds(part.change_s)}{mostly}"
 
 
 def _signed_seconds(change_s: float) -> str:
@@ -149,7 +149,7 @@ def _changed(mean: MeanIteration) -> str:
 
 
 def _outcome(mean: MeanIteration) -> str:
-    return f"{_verdict(mean)} ({mean.reason})" if mean.reason else _verdict(mean)
+    return f"{_verdict(mean)} ({printable(mean.reason, _LONGEST_TEXT)})" if mean.reason else _verdict(mean)
 
 
 def _throughput_line(throughput: Throughput) -> str:

@@ -11,7 +11,7 @@ from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.markup import Markup, tag
 from lightning_timing.reporting.page_parts import card, meter, values_table
 from lightning_timing.reporting.run import LONGEST_PATH, notes_on
-from lightning_timing.reporting.summary import rank_of, where_time_went
+from lightning_timing.reporting.summary import LONGEST_SENTENCE, rank_of, where_time_went
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
 from lightning_timing.verdict import why_no_verdict
 
@@ -64,11 +64,12 @@ def verdict_card(report: RunReport) -> Markup:
     if verdict is None:
         reason = why_no_verdict(report.stages) or "too few iterations for a verdict"
         return tag("section", tag("p", f"{_capital(reason)}."), *lines, class_="card verdict")
+    advice = verdict.advice.replace(SEE_PAGE, "(below)")
     return tag(
         "section",
         tag("strong", verdict.name.capitalize()),
-        tag("p", f"{verdict.evidence}."),
-        tag("p", tag("b", "Next: "), f"{verdict.advice.replace(SEE_PAGE, '(below)')}."),
+        tag("p", f"{printable(verdict.evidence, LONGEST_SENTENCE)}."),
+        tag("p", tag("b", "Next: "), f"{printable(advice, LONGEST_SENTENCE)}."),
         *lines,
         class_="card verdict",
     )

@@ -25,6 +25,8 @@ UNMEASURED: Final = "not measured (no interval after warm-up)"
 """Said of names that are known, but have no figure: seen in warm-up only, or dropped for misuse."""
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 
+LONGEST_SENTENCE: Final = 1000
+"""Of a verdict's sentences, in which there may be names."""
 _SMALLEST_SHARE: Final = 0.005
 """Parts that take a smaller share of the measured time are not named."""
 
@@ -99,8 +101,8 @@ def _shown_stages(stages: Mapping[str, StageSummary]) -> Mapping[str, StageSumma
 def _first_lines(stages: Mapping[str, StageSummary], verdict: Verdict | None) -> Iterator[str]:
     """Yields the most important lines: the verdict, what to do next, and where the time went."""
     if verdict is not None:
-        yield f"verdict: {verdict.name}: {verdict.evidence}"
-        yield f"next: {verdict.advice}"
+        yield f"verdict: {verdict.name}: {printable(verdict.evidence, LONGEST_SENTENCE)}"
+        yield f"next: {printable(verdict.advice, LONGEST_SENTENCE)}"
     elif (reason := why_no_verdict(stages)) is not None:
         yield reason
     if (went := where_time_went(stages)) is not None:
