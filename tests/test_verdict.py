@@ -139,6 +139,36 @@ def test_nothing_stands_out() -> None:
     assert found.advice.startswith("begin with forward")
 
 
+@pytest.mark.parametrize(
+    ("phase", "advice"),
+    [
+        ("data_wait", "num_workers"),
+        ("other", "batch size"),
+        ("barrier", 'ranks="all"'),
+        ("backward", "put spans into it"),
+    ],
+)
+def test_where_nothing_stands_out_the_advice_is_about_the_largest(phase: str, advice: str) -> None:
+    work = {"forward": 0.14, "grad_clip": 0.14, "optimizer_step": 0.14}
+    others = {"batch_transfer": 0.12, "callbacks": 0.12, "logging": 0.05}
+    found = judge_stage(stage(**work, **others, **{phase: 0.17}))
+
+    assert found is not None
+    assert found.name == "mixed"
+    assert f"{phase} is the largest with" in found.evidence
+    assert advice in found.advice
+
+
+def test_the_largest_phase_that_recurs_is_not_said_to_be_the_largest_of_all() -> None:
+    long = with_a_long_interval("barrier", total_s=0.6, longest_s=0.55, forward=0.3, grad_clip=0.1)
+    found = judge_stage(long)
+
+    assert found is not None
+    assert found.evidence == (
+        "no phase stands out: the model's own work takes 40 %, forward is the largest of what recurs with 30 %"
+    )
+
+
 def test_what_no_phase_claims_is_lightning_s_own_loop() -> None:
     found = judge_stage(stage(forward=0.5, data_wait=0.1, other=0.4))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.phases import (
+    BARRIER,
     BATCH_TRANSFER,
     CALLBACKS,
     CHECKPOINT,
@@ -55,6 +56,12 @@ FOR_HEAVY: Final[Mapping[str, str]] = {
     ),
 }
 """By phase what to try where it takes too large a share."""
+
+FOR_REST: Final[Mapping[str, str]] = {
+    **FOR_HEAVY,
+    BARRIER: 'see which rank the others wait for: give the StopwatchCallback ranks="all", and the report names it',
+}
+"""By phase what to try where none stands out and it is the largest, if spans in it would not help."""
 
 CORES_ARE_BUSY: Final = (
     "the allowed cores are busy, so more workers will not help: make the dataset's work cheaper, "

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.advice import (
     CORES_ARE_BUSY,
     FOR_HEAVY,
+    FOR_REST,
     LOOK_AT_DEVICE,
     VALIDATE_LESS,
     begin_with,
@@ -384,11 +385,12 @@ def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage
         return Verdict(COMPUTE_BOUND, evidence, look_into(where))
     present = [phase for phase in PHASES if phase in measurements]
     largest = max(present, key=lambda phase: _recurring_share(measurements, phase), default=OTHER)
+    is_largest = all(_share(measurements, phase) <= _share(measurements, largest) for phase in present)
     return Verdict(
         MIXED,
-        f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest with "
-        f"{_percent(_share(measurements, largest))}",
-        begin_with(_where_most_is(measurements, largest)),
+        f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest"
+        f"{'' if is_largest else ' of what recurs'} with {_percent(_share(measurements, largest))}",
+        FOR_REST.get(largest) or begin_with(_where_most_is(measurements, largest)),
     )
 
 
