@@ -503,6 +503,14 @@ def test_names_from_a_record_are_text_and_nothing_else(tmp_path: Path, capsys: p
     assert name in [absence["measurement"] for absence in shown(capsys)["absences"]]
 
 
+def test_where_long_conditions_differ_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = "/data/" + "a" * 80
+    runs = [write_run(tmp_path / v, [1.0] * 20, settings={"data": f"{folder}/{v}"}) for v in ("v1", "v2")]
+    assert compare(*runs, "--markdown") == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("| data |"))
+    assert row == f"| data | {folder}/v1 | {folder}/v2 |"
+
+
 def test_names_in_the_lines_about_the_mean_are_text_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

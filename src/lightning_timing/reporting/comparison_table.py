@@ -86,7 +86,10 @@ def _condition_blocks(differences: Iterable[Difference]) -> list[Block]:
 
 def _condition_row(difference: Difference) -> tuple[str, ...]:
     absent = _NOT_GIVEN if difference.condition.startswith(OVERRIDES) else _NOT_RECORDED
-    sides = (", ".join(absent if v is None else printable(v) for v in d) for d in (difference.before, difference.after))
+    sides = (
+        ", ".join(absent if v is None else printable(v, _LONGEST_TEXT) for v in d)
+        for d in (difference.before, difference.after)
+    )
     return (printable(difference.condition), *sides)
 
 
