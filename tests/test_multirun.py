@@ -217,6 +217,17 @@ def test_jobs_with_timing_off_take_one_line(sweep: Path, capsys: pytest.CaptureF
     assert lines[0].startswith("note: job 0: ")
 
 
+def test_jobs_with_long_names_and_overrides_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hydra may name a job's folder by its overrides."""
+    long = "data=" + "a" * 80
+    for job in ("1", "2"):
+        write_job(tmp_path / f"{long},seed={job}", f"- {long}/{job}\n", 10)
+
+    assert main(["report", str(tmp_path), "--markdown"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"| {long}")]
+    assert all(f"{long},seed={job} |" in row and f"{long}/{job} |" in row for job, row in zip("12", rows, strict=True))
+
+
 def test_overrides_are_shown_in_a_narrow_terminal_too(
     sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

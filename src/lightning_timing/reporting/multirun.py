@@ -48,7 +48,7 @@ def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for job in jobs:
         if job.problem:
-            names.setdefault(job.problem, []).append(printable(job.name))
+            names.setdefault(job.problem, []).append(printable(job.name, LONGEST_PATH))
     for problem, named in names.items():
         noun = "job" if len(named) == 1 else "jobs"
         yield f"note: {noun} {listed(named[:_JOBS_NAMED], len(named))}: {printable(problem, LONGEST_PROBLEM)}"
@@ -60,14 +60,14 @@ def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
     verdict = UNKNOWN if found is None else found.name
     last = (verdict, job.status, _joined(job.overrides))
     if figures is None:
-        return (printable(job.name), UNKNOWN, UNKNOWN, UNKNOWN, *last)
+        return (printable(job.name, LONGEST_PATH), UNKNOWN, UNKNOWN, UNKNOWN, *last)
     iteration = figures.measurements[ITERATION]
     if multirun.by_samples:
         speed = rate(figures.samples or 0, figures.paced_s, "samples")
     else:
         speed = rate(figures.iterations, figures.paced_s, "iterations")
-    return (printable(job.name), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), *last)
+    return (printable(job.name, LONGEST_PATH), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), *last)
 
 
 def _joined(overrides: tuple[str, ...]) -> str:
-    return " ".join(printable(override) for override in overrides) or UNKNOWN
+    return " ".join(printable(override, LONGEST_PATH) for override in overrides) or UNKNOWN
