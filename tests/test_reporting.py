@@ -289,6 +289,18 @@ def test_a_stage_that_is_all_warm_up_says_what_to_set() -> None:
     assert hint not in render(summary_blocks({"sanity_check": StageSummary(0, 2, {})}, {}))  # it is never longer
 
 
+def test_what_lies_in_no_phase_stands_beside_the_iteration() -> None:
+    """The phases below it add up to it, and a span across several of them is no further part."""
+    across = measurement(0.9, whole_s=1.0, iterations=100)
+    part = measurement(0.4, whole_s=1.0, iterations=100, parent="update")
+    figures = replace(STAGE, measurements={**STAGE.measurements, "update": across, "loss": part})
+
+    lines = render(summary_blocks({"train": figures}, {}), width=160).splitlines()
+
+    names = [line[: line.find("  ", 6)] for line in lines[4 : 4 + len(figures.measurements) - 1]]
+    assert names == ["iteration", "  data_wait", "  forward", "    matcher", "update", "  loss"]
+
+
 def test_device_columns_are_there_where_device_time_is_known() -> None:
     forward = replace(STAGE.measurements[FORWARD], device=device(0.5, 100))
     timed = replace(STAGE, measurements={**STAGE.measurements, FORWARD: forward})

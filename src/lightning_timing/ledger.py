@@ -161,9 +161,9 @@ class Ledger:
                 return measurement.name, begin
         return (None, self.begin_ns) if self.is_open and self.begin_ns <= begin_ns else (None, None)
 
-    def was_left_since(self, begin_ns: int) -> bool:
-        """Whether a phase was opened at the given moment or later, and left since."""
-        return any(begin >= begin_ns for _, _, begin, _ in self.times)
+    def was_left_since(self, moment_ns: int) -> bool:
+        """Whether a phase was opened after the given moment, and left since."""
+        return any(begin > moment_ns for _, _, begin, _ in self.times)
 
 
 def _reading_after(before_reading: Callable[[], None], clock: Clock) -> Clock:

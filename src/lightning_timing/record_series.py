@@ -36,8 +36,7 @@ class StageSeries:
         device_ns: Device time by measurement, in the same form. Empty where it was not measured.
         samples: Batch sizes; NaN where unknown.
         outside: What was measured between iterations: its times by measurement, in nanoseconds.
-        parents: The enclosing measurement of each one that was seen inside another, as far as intervals were kept;
-            None of one that reaches across phases.
+        parents: The enclosing measurement of each one that was seen inside another, as far as intervals were kept.
     """
 
     epoch: IntArray
@@ -48,7 +47,7 @@ class StageSeries:
     device_ns: Mapping[str, FloatArray]
     samples: FloatArray
     outside: Mapping[str, FloatArray]
-    parents: Mapping[str, str | None]
+    parents: Mapping[str, str]
 
     def __len__(self) -> int:
         """The number of iterations."""
@@ -127,7 +126,7 @@ class SeriesBuilder:
         self._ns = _ColumnsBuilder()
         self._device_ns = _ColumnsBuilder()
         self._outside: dict[str, array[float]] = {}
-        self._enclosing: dict[str, str | None] = {}
+        self._enclosing: dict[str, str] = {}
 
     def append(self, row: IterationRow) -> None:
         """Adds an iteration.
@@ -155,8 +154,8 @@ class SeriesBuilder:
                 self._enclosing[name] = open_ones[-1][0] if open_ones else ITERATION
             if is_phase(name):
                 for around, _ in open_ones:
-                    if around in new and not is_phase(around) and is_phase(self._enclosing[around] or ITERATION):
-                        self._enclosing[around] = None
+                    if around in new and not is_phase(around) and is_phase(self._enclosing[around]):
+                        self._enclosing[around] = ITERATION
             open_ones.append((name, end))
 
     def append_outside(self, row: OutsideRow) -> None:

@@ -215,8 +215,8 @@ class UserMeasurements:
     def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
         """Returns the innermost measurement or phase that was open, on this thread, throughout the last interval.
 
-        One in which phases began and ended, such as the whole update of an optimizer in manual optimization, lies in
-        none of them: a phase does not have the time of those inside it.
+        One in which phases began and ended, such as the whole update of an optimizer in manual optimization, is not in
+        the phase round it, which does not have the time of those, but in the iteration.
         """
         thread, begin = get_ident(), measurement.begin_ns
         enclosing = [
@@ -230,7 +230,9 @@ class UserMeasurements:
             phase, phase_begin = ledger.enclosing(begin)
             is_known = phase is not None or ledger is self._ledger
             if is_known and phase_begin is not None and (innermost is None or innermost[0] < phase_begin):
-                return None if ledger.was_left_since(begin) else phase or ITERATION
+                if ledger.was_left_since(begin):
+                    return ITERATION if ledger is self._ledger else None
+                return phase or ITERATION
         return None if innermost is None else innermost[1]
 
     def _start_unusual(self, measurement: Measurement, thread: int) -> None:

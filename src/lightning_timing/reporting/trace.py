@@ -59,10 +59,7 @@ class TraceSource:
             header.segment: by_process.setdefault((header.host, header.pid), header.unix_ns - header.monotonic_ns)
             for header in record.segments
         }
-        parents = {
-            stage: {name: parent for name, parent in series.parents.items() if parent is not None}
-            for stage, series in record.stages.items()
-        }
+        parents = {stage: series.parents for stage, series in record.stages.items()}
         return cls(record.path, record.header, offset_ns, record.segments[0].unix_ns, parents)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from lightning_timing.phases import place_in_loop
+from lightning_timing.phases import ITERATION, is_phase, place_in_loop
 from lightning_timing.reporting.units import printable
 
 if TYPE_CHECKING:
@@ -50,11 +50,14 @@ class TreeNode(Generic[_Figures]):
 def tree(measurements: Mapping[str, _Figures]) -> list[TreeNode[_Figures]]:
     """The measurements in the order of the loop, each followed by its children; the user's own in the order given.
 
-    No measurement is lost where parents are missing, or enclose each other in a file from elsewhere.
+    One of the user's that lies in no phase stands beside the iteration, since the phases below that add up to it. No
+    measurement is lost where parents are missing, or enclose each other in a file from elsewhere.
     """
     children: dict[str | None, list[str]] = {}
     for name, measurement in measurements.items():
         parent = measurement.parent if measurement.parent in measurements else None
+        if parent == ITERATION and not is_phase(name):
+            parent = None
         children.setdefault(parent, []).append(name)
     for names in children.values():
         names.sort(key=place_in_loop)
