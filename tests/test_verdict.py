@@ -56,6 +56,23 @@ def test_a_heavy_phase_is_named_from_its_threshold_on(phase: str, name: str) -> 
     assert below.name == "compute-bound"
 
 
+@pytest.mark.parametrize(
+    ("phase", "where", "subject"),
+    [
+        ("data_wait", "data_wait", "data_wait takes 40 % of the iterations' time, "),
+        ("callbacks", "callbacks/Watch", "hooks take 40 % of the iterations' time, above all those of Watch, "),
+    ],
+)
+def test_a_heavy_phase_is_named_with_the_span_that_has_most_of_it(phase: str, where: str, subject: str) -> None:
+    figures = stage(**{phase: 0.4, "forward": 0.6})
+    inside = {"slow": measurement(0.3, whole_s=1.0, iterations=100, parent=where)}
+    hook = {} if where == phase else {where: measurement(0.35, whole_s=1.0, iterations=100, parent=phase)}
+    found = judge_stage(replace(figures, measurements={**figures.measurements, **hook, **inside}))
+
+    assert found is not None
+    assert found.evidence.startswith(f"{subject}most of it in slow, the model's own work")
+
+
 def with_a_long_interval(phase: str, *, total_s: float, longest_s: float, **others: float) -> StageSummary:
     """A stage in which one interval of a phase is long; the others of that phase share the rest of its time."""
     figures = stage(**{phase: total_s, **others})

@@ -33,7 +33,7 @@ FOR_HEAVY: Final[Mapping[str, str]] = {
     ),
     DATA_WAIT: (
         "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or move work out of the "
-        "dataset's __getitem__"
+        "dataset's __getitem__, in which spans show what takes long while num_workers is 0"
     ),
     BATCH_TRANSFER: (
         "set the DataLoader's pin_memory, send smaller types (uint8 images, converted on the device), "

@@ -40,28 +40,22 @@ from lightning_timing.advice import (
     see_what_it_waits_for,
     see_what_varies,
 )
-from lightning_timing.inside import where_most_is
+from lightning_timing.phase_shares import COMPUTE_PHASES, PhaseShares, exposed_s, recurring_s
 from lightning_timing.phases import (
-    BACKWARD,
     BATCH_TRANSFER,
     BETWEEN,
     CALLBACKS,
     CHECKPOINT,
     DATA_WAIT,
     FIRST_DATA_WAIT,
-    FORWARD,
-    GRAD_CLIP,
     ITERATION,
     LOGGING,
-    LR_SCHEDULER,
-    OPTIMIZER_STEP,
     OTHER,
     PHASES,
     SANITY_CHECK,
     STAGES,
     TRAIN,
     VALIDATE,
-    ZERO_GRAD,
     whole_of,
 )
 from lightning_timing.time_parts import WARMUP, time_of, time_parts
@@ -97,8 +91,6 @@ CALLBACK_HEAVY: Final = "callback-heavy"
 UNEVEN_STEPS: Final = "uneven steps"
 OVERHEAD_BOUND: Final = "overhead-bound"
 MIXED: Final = "mixed"
-
-COMPUTE_PHASES: Final = (FORWARD, ZERO_GRAD, BACKWARD, GRAD_CLIP, OPTIMIZER_STEP, LR_SCHEDULER)
 
 
 @dataclass(frozen=True)
@@ -179,13 +171,14 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     iteration = stage.measurements.get(ITERATION)
     if stage.iterations < MIN_ITERATIONS or iteration is None or not iteration.total_s:
         return None
+    shares = PhaseShares(stage.measurements)
     verdict = (
-        _by_device(stage.measurements)
-        or _by_heaviest(stage, cpu_usage)
+        _by_device(shares)
+        or _by_heaviest(shares, cpu_usage)
         or _by_evenness(stage.measurements, iteration)
-        or _by_rest(stage.measurements, cpu_usage)
+        or _by_rest(shares, cpu_usage)
     )
-    return replace(verdict, evidence="; ".join([verdict.evidence, *_long_intervals(stage.measurements)]))
+    return replace(verdict, evidence="; ".join([verdict.evidence, *_long_intervals(shares)]))
 
 
 def _with_share(verdict: Verdict, stage: str, parts: Sequence[TimePart]) -> Verdict:
@@ -228,18 +221,8 @@ def _recurring_outside(stages: Mapping[str, StageSummary]) -> dict[str, dict[str
             parts = [name for name in stage.measurements if name.startswith(f"{whole}/")] or [whole]
             for name in parts:
                 if name in stage.measurements:
-                    times_s[name] = times_s.get(name, 0.0) + _recurring_s(stage.measurements[name])
+                    times_s[name] = times_s.get(name, 0.0) + recurring_s(stage.measurements[name])
     return found
-
-
-def _recurring_s(measurement: MeasurementSummary) -> float:
-    """Returns the time of what recurs: the longest interval counts for no more than all others together.
-
-    So what occurs only once, such as the first epoch's wait, is left out, and of a callback one hook beside many that
-    cost little.
-    """
-    total_s = measurement.total_s or 0.0
-    return min(total_s, 2 * (total_s - (measurement.max_s or 0.0)))
 
 
 def _by_time_outside(parts: Sequence[TimePart], stages: Mapping[str, StageSummary]) -> Verdict | None:
@@ -275,32 +258,23 @@ def _heaviest_s(stage: StageSummary) -> float:
 
     What lies between the iterations counts from the start, so the phase is taken to have been in the warm-up as well.
     """
-    measurements = stage.measurements
-    counted_s = max((_exposed_s(measurements[phase]) for phase in _heavy_phases(measurements)), default=0.0)
+    shares = PhaseShares(stage.measurements)
+    counted_s = max((exposed_s(stage.measurements[phase]) for phase in _heavy_phases(shares)), default=0.0)
     return counted_s * (1 + stage.warmup_iterations / stage.iterations) if stage.iterations else 0.0
 
 
-def _heavy_phases(measurements: Mapping[str, MeasurementSummary]) -> list[str]:
-    return [phase for phase, heavy in HEAVY_SHARES.items() if _recurring_share(measurements, phase) >= heavy.threshold]
+def _heavy_phases(shares: PhaseShares) -> list[str]:
+    return [phase for phase, heavy in HEAVY_SHARES.items() if shares.recurring(phase) >= heavy.threshold]
 
 
-def _recurring_share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
-    """Returns the exposed share of what recurs of a phase: see `_recurring_s`."""
-    total_s = measurements[phase].total_s if phase in measurements else None
-    if not total_s:
-        return 0.0
-    recurring_s = min(_recurring_s(measurements[phase]), _exposed_s(measurements[phase]))
-    return _share(measurements, phase) * recurring_s / total_s
-
-
-def _long_intervals(measurements: Mapping[str, MeasurementSummary]) -> list[str]:
+def _long_intervals(shares: PhaseShares) -> list[str]:
     """Names the phases that reach their threshold by a single long interval."""
-    heavy_phases = _heavy_phases(measurements)
+    heavy_phases = _heavy_phases(shares)
     return [
-        f"{phase} takes {_percent(_share(measurements, phase))}, most of it in a single interval of "
-        f"{measurements[phase].max_s:.3g} s"
+        f"{phase} takes {_percent(shares.of(phase))}, most of it in a single interval of "
+        f"{shares.measurements[phase].max_s:.3g} s"
         for phase, heavy in HEAVY_SHARES.items()
-        if _exposed_share(measurements, phase) >= heavy.threshold and phase not in heavy_phases
+        if shares.exposed(phase) >= heavy.threshold and phase not in heavy_phases
     ]
 
 
@@ -313,39 +287,40 @@ def device_has_work(share: float) -> str:
     return f"the device has work for {'all' if share > ALMOST_ALL else f'at least {_percent(share)}'} of"
 
 
-def _by_device(measurements: Mapping[str, MeasurementSummary]) -> Verdict | None:
-    return _device_sets_pace(measurements) if _overlapped_share(measurements, ITERATION) >= DEVICE_BUSY else None
+def _by_device(shares: PhaseShares) -> Verdict | None:
+    return _device_sets_pace(shares) if shares.overlapped() >= DEVICE_BUSY else None
 
 
-def _device_sets_pace(measurements: Mapping[str, MeasurementSummary]) -> Verdict:
-    has_work = device_has_work(_overlapped_share(measurements, ITERATION))
-    evidence = f"{has_work} the iterations' time, so it sets the pace"
-    device_s = {phase: _device_s(measurements, phase) for phase in COMPUTE_PHASES}
-    heaviest = max(COMPUTE_PHASES, key=device_s.__getitem__)
-    if device_s[heaviest] and (whole_s := _device_s(measurements, ITERATION)):
-        evidence += f"; {_percent(device_s[heaviest] / whole_s)} of its time is {heaviest}"
+def _device_sets_pace(shares: PhaseShares) -> Verdict:
+    evidence = f"{device_has_work(shares.overlapped())} the iterations' time, so it sets the pace"
+    heaviest = max(COMPUTE_PHASES, key=shares.of_device)
+    if shares.of_device(heaviest):
+        evidence += f"; {_percent(shares.of_device(heaviest))} of its time is {heaviest}"
     return Verdict(COMPUTE_BOUND, evidence, LOOK_AT_DEVICE)
 
 
-def _by_heaviest(stage: StageSummary, cpu_usage: CpuUsage | None) -> Verdict | None:
-    measurements = stage.measurements
-    reached = _heavy_phases(measurements)
+def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict | None:
+    reached = _heavy_phases(shares)
     if not reached:
         return None
-    phase = max(reached, key=lambda phase: _exposed_share(measurements, phase))
-    taken = f"{_percent(_share(measurements, phase))} of the iterations' time"
-    if _percent(_exposed_share(measurements, phase)) != _percent(_share(measurements, phase)):
-        taken += f" (at most {_percent(_exposed_share(measurements, phase))} while the device has nothing to do)"
-    compute = f"the model's own work {_percent(_compute_share(measurements))}"
+    phase = max(reached, key=shares.exposed)
+    taken = f"{_percent(shares.of(phase))} of the iterations' time"
+    if (exposed := _percent(shares.exposed(phase))) != _percent(shares.of(phase)):
+        taken += f" (at most {exposed} while the device has nothing to do)"
+    where = phase
     if phase == CALLBACKS:
-        hooks = {name: found.total_s or 0.0 for name, found in measurements.items() if whole_of(name) == CALLBACKS}
-        callback = _costliest_callback(hooks)
-        taken = f"hooks take {taken}" if callback is None else f"hooks take {taken}, above all those of {callback}"
+        hooks = {name: m.total_s or 0.0 for name, m in shares.measurements.items() if whole_of(name) == CALLBACKS}
+        taken = f"hooks take {taken}"
+        if callback := _costliest_callback(hooks):
+            taken += f", above all those of {callback}"
+            where = f"{CALLBACKS}/{callback}"
     elif phase == OTHER:
         taken = f"Lightning's own loop, with all else that no phase claims, takes {taken}"
     else:
         taken = f"{phase} takes {taken}"
-    evidence, advice = f"{taken}, {compute}", FOR_HEAVY[phase]
+    if inside := shares.where_most_is(where):
+        taken += f", most of it in {inside}"
+    evidence, advice = f"{taken}, the model's own work {_percent(shares.of_compute())}", FOR_HEAVY[phase]
     allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
     if phase == DATA_WAIT and allowed_cores_used >= CPU_SATURATED:
         evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"
@@ -365,77 +340,43 @@ def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: Meas
     return Verdict(UNEVEN_STEPS, f"{uneven}; {phase} varies most", see_what_varies(phase))
 
 
-def _by_rest(measurements: Mapping[str, MeasurementSummary], cpu_usage: CpuUsage | None) -> Verdict:
-    compute = _compute_share(measurements)
-    in_long_intervals = sum(
-        _exposed_share(measurements, phase) - _recurring_share(measurements, phase) for phase in HEAVY_SHARES
-    )
+def _by_rest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict:
+    compute = shares.of_compute()
+    in_long_intervals = sum(shares.exposed(phase) - shares.recurring(phase) for phase in HEAVY_SHARES)
     if compute >= COMPUTE_SHARE * (1 - in_long_intervals):
-        if _overlapped_share(measurements, ITERATION) > compute / 2:
-            return _device_sets_pace(measurements)
-        heaviest = max(COMPUTE_PHASES, key=lambda phase: _share(measurements, phase))
-        evidence = (
-            f"the model's own work takes {_percent(compute)} of the iterations' time, {heaviest} "
-            f"{_percent(_share(measurements, heaviest))}"
-        )
-        where = _where_most_is(measurements, heaviest)
-        cores = None if cpu_usage is None else cpu_usage.process_tree_cores
-        if cores is not None and cores < CPU_IDLE_CORES and not any(m.device for m in measurements.values()):
-            return Verdict(COMPUTE_BOUND, f"{evidence}, with {cores:.2f} cores in use", see_what_it_waits_for(where))
-        return Verdict(COMPUTE_BOUND, evidence, look_into(where))
-    present = [phase for phase in PHASES if phase in measurements]
-    largest = max(present, key=lambda phase: _recurring_share(measurements, phase), default=OTHER)
-    is_largest = all(_share(measurements, phase) <= _share(measurements, largest) for phase in present)
+        return _device_sets_pace(shares) if shares.overlapped() > compute / 2 else _by_compute(shares, cpu_usage)
+    present = [phase for phase in PHASES if phase in shares.measurements]
+    largest = max(present, key=shares.recurring, default=OTHER)
+    is_largest = all(shares.of(phase) <= shares.of(largest) for phase in present)
     return Verdict(
         MIXED,
         f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest"
-        f"{'' if is_largest else ' of what recurs'} with {_percent(_share(measurements, largest))}",
-        FOR_REST.get(largest) or begin_with(_where_most_is(measurements, largest)),
+        f"{'' if is_largest else ' of what recurs'} with {_percent(shares.of(largest))}",
+        FOR_REST.get(largest) or begin_with(_in_words(shares, largest)),
     )
 
 
-def _where_most_is(measurements: Mapping[str, MeasurementSummary], phase: str) -> str:
+def _by_compute(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict:
+    heaviest = max(COMPUTE_PHASES, key=shares.of)
+    evidence = (
+        f"the model's own work takes {_percent(shares.of_compute())} of the iterations' time, {heaviest} "
+        f"{_percent(shares.of(heaviest))}"
+    )
+    where = _in_words(shares, heaviest)
+    cores = None if cpu_usage is None else cpu_usage.process_tree_cores
+    if cores is not None and cores < CPU_IDLE_CORES and not any(m.device for m in shares.measurements.values()):
+        return Verdict(COMPUTE_BOUND, f"{evidence}, with {cores:.2f} cores in use", see_what_it_waits_for(where))
+    return Verdict(COMPUTE_BOUND, evidence, look_into(where))
+
+
+def _in_words(shares: PhaseShares, phase: str) -> str:
     """Names the phase, with the user's measurement in it that has most of its time, if one has."""
-    totals_s = {name: found.total_s or 0.0 for name, found in measurements.items()}
-    inside = where_most_is(phase, totals_s, {name: found.parent for name, found in measurements.items()})
+    inside = shares.where_most_is(phase)
     return phase if inside is None else f"{inside} in {phase}"
-
-
-def _compute_share(measurements: Mapping[str, MeasurementSummary]) -> float:
-    """Returns the share of the model's own work: its phases, and whatever its work on the device overlaps."""
-    exposed = sum(_exposed_share(measurements, phase) for phase in COMPUTE_PHASES)
-    return exposed + _overlapped_share(measurements, ITERATION)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def _share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
-    return measurements[phase].share or 0.0 if phase in measurements else 0.0
-
-
-def _exposed_share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
-    """Returns the share of a phase in which the device is not known to have work: all of it where none was timed."""
-    return _share(measurements, phase) - _overlapped_share(measurements, phase)
-
-
-def _overlapped_share(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
-    total_s = measurements[phase].total_s if phase in measurements else None
-    return _share(measurements, phase) * _overlapped_s(measurements[phase]) / total_s if total_s else 0.0
-
-
-def _exposed_s(measurement: MeasurementSummary) -> float:
-    return (measurement.total_s or 0.0) - _overlapped_s(measurement)
-
-
-def _overlapped_s(measurement: MeasurementSummary) -> float:
-    return (measurement.device.overlapped_s or 0.0) if measurement.device is not None else 0.0
-
-
-def _device_s(measurements: Mapping[str, MeasurementSummary], phase: str) -> float:
-    device = measurements[phase].device if phase in measurements else None
-    return (device.total_s or 0.0) if device is not None else 0.0
 
 
 def _spread(phase: MeasurementSummary, iterations: int) -> float:
