@@ -416,10 +416,17 @@ def test_of_several_optimizers_the_one_that_changed_is_named(
 def test_how_many_rows_would_differ_by_chance_is_said_where_some_do(
     before: Path, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    sides = [
+        [write_run(tmp_path / f"{center}-{seed}", noisy_ms(seed, center=center)) for seed in range(3)]
+        for center in (10.0, 15.0)
+    ]
+    assert compare("--before", *sides[0], "--after", *sides[1]) == 0
     line = "2 of 3 rows differ; had nothing changed, about 0.2 would by chance"
-    assert compare(before, after) == 0
     assert line in capsys.readouterr().out.splitlines()
 
+    assert compare(before, after) == 0
+    line = "2 of 3 rows differ between these two runs, as they may where nothing changed"
+    assert line in capsys.readouterr().out.splitlines()
     assert compare(before, after, "--measurement", "forward") == 0  # the one that was asked for
     assert "rows differ" not in capsys.readouterr().out
     assert compare(before, write_run(tmp_path / "again", noisy_ms(3))) == 0
@@ -429,13 +436,16 @@ def test_how_many_rows_would_differ_by_chance_is_said_where_some_do(
 def test_how_many_of_many_rows_would_differ_by_chance_is_a_plain_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = []
-    for name, forward_ms in (("before", noisy_ms(1)), ("after", noisy_ms(2, center=5.0))):
-        parts = {f"callbacks/C{number}": MS for number in range(237)}
-        made = rows([{**phases(forward=round(ms * MS), callbacks=237 * MS), **parts} for ms in forward_ms])
-        runs.append(write_lines(tmp_path / name, [header(), *made, end()]))
+    parts = {f"callbacks/C{number}": MS for number in range(237)}
 
-    assert compare(*runs) == 0
+    def run(name: str, forward_ms: list[float]) -> Path:
+        made = rows([{**phases(forward=round(ms * MS), callbacks=237 * MS), **parts} for ms in forward_ms])
+        return write_lines(tmp_path / name, [header(), *made, end()])
+
+    before = [run(f"before{seed}", noisy_ms(seed)) for seed in range(3)]
+    after = [run(f"after{seed}", noisy_ms(seed, center=5.0)) for seed in range(3)]
+
+    assert compare("--before", *before, "--after", *after) == 0
     line = "2 of 240 rows differ; had nothing changed, about 12 would by chance"
     assert line in capsys.readouterr().out.splitlines()
 
@@ -610,8 +620,11 @@ def test_a_threshold_that_no_interval_is_held_against_is_bad_input_not_a_pass(
     short = run("before", 10, 4), run("after", 500, 4)
     assert compare(*short, "--fail-above", "5%", "--stage", "train") == 2
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "--fail-above has nothing to judge: measured fewer than 8 times on a side" in captured.err
+    assert "too few to compare" in captured.out
+    assert "nothing to hold against 5 %; not judged: train iteration (too few to compare), " in captured.out
+    assert (
+        "--fail-above has nothing to judge: iteration in train: measured fewer than 8 times on a side: measure longer"
+    ) in captured.err
     assert compare(*short, "--fail-above", "5%") == 0
     assert " ".join(capsys.readouterr().out.split()).endswith(
         "no whole interval above 5 % in validate iteration; not judged: train iteration (too few to compare), "
@@ -619,11 +632,25 @@ def test_a_threshold_that_no_interval_is_held_against_is_bad_input_not_a_pass(
     )
 
 
+def test_what_may_be_above_the_threshold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = write_run(tmp_path / "a", [8.0, 12.0] * 20), write_run(tmp_path / "b", [8.5, 12.5] * 20)
+
+    assert compare(before, after, "--fail-above", "5%", "--measurement", "forward") == 0
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .startswith("no whole interval above 5 % in train forward; it may be more in train forward (-")
+    )
+    assert compare(before, after, "--fail-above", "5%", "--measurement", "forward", "--json") == 0
+    gate = shown(capsys)["fail_above"]
+    assert gate["undecided"] == gate["judged"] != []
+
+
 def test_what_is_too_uneven_to_compare_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its interval holds nearly everything, and is not shown."""
     before, after = write_run(tmp_path / "a", [1.0] * 20), write_run(tmp_path / "b", [0.5, 50.0] * 10)
     assert compare(before, after, "--fail-above", "5%", "--measurement", "forward") == 2
-    assert "nothing to judge: the ends of the interval are a factor of 10 or more apart" in capsys.readouterr().err
+    assert "forward in train: the ends of the interval are a factor of 10 or more apart" in capsys.readouterr().err
     both = ("--measurement", "forward", "--measurement", "other")
     assert compare(before, after, "--fail-above", "5%", *both) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (

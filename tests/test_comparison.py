@@ -419,7 +419,7 @@ def test_the_whole_iteration_is_held_against_the_threshold_where_it_has_an_inter
     before, after = (runs_of_epochs(tmp_path / f"{ms}", [10, 10.1, 9.9], ms) for ms in (20, 60))
     several = compare_runs(before, after)
     gate = judge(several, 0.05, ["iteration"])
-    assert gate.wholes == Held(judged=several.wholes, not_judged=(), crossed=several.wholes)
+    assert gate.wholes == Held(judged=several.wholes, not_judged=(), crossed=several.wholes, undecided=())
     assert (gate.medians.crossed, gate.means.crossed, gate.is_crossed) == ((), (), True)
     assert judge(several, 0.05, ["forward"]).wholes.judged == ()
     single = compare_runs(before[:1], after[:1])

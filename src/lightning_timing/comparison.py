@@ -59,6 +59,10 @@ class Change:
         """Whether the whole interval lies above a threshold."""
         return self.has_interval and self.low is not None and self.low > threshold
 
+    def may_be_above(self, threshold: float) -> bool:
+        """Whether any of the interval lies above a threshold."""
+        return self.has_interval and self.high is not None and self.high > threshold
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasurementChange(Change):

@@ -24,11 +24,13 @@ class Held(Generic[ChangeT]):
         judged: Those that count and have an interval that says something.
         not_judged: Those that count and have none.
         crossed: Those whose whole interval lies above the threshold.
+        undecided: Those whose interval has the threshold in it.
     """
 
     judged: tuple[ChangeT, ...]
     not_judged: tuple[ChangeT, ...]
     crossed: tuple[ChangeT, ...]
+    undecided: tuple[ChangeT, ...]
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def _held(counting: Iterable[ChangeT], threshold: float) -> Held[ChangeT]:
         judged=tuple(c for c in counting if c.has_interval),
         not_judged=tuple(c for c in counting if not c.has_interval),
         crossed=tuple(c for c in counting if c.is_above(threshold)),
+        undecided=tuple(c for c in counting if c.may_be_above(threshold) and not c.is_above(threshold)),
     )
 
 

@@ -27,6 +27,7 @@ from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
 from lightning_timing.reporting.comparison_table import comparison_blocks
 from lightning_timing.reporting.json_reports import comparison_json
+from lightning_timing.reporting.units import printable
 from lightning_timing.run_comparison import compare_runs
 from lightning_timing.run_times import RunTimes, read_times
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lightning_timing.comparison import Comparison
+    from lightning_timing.gate import Gate
 
 _NAMES_SHOWN: Final = 12
 
@@ -74,22 +76,26 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         BadInputError: The runs are not two or two sets, a record is not valid, or what was asked for was
-            not measured.
+            not measured; or, after it was printed, it has nothing to hold against the threshold.
     """
     before, after = _sides(args)
     comparison = _of_stages(compare_runs(_read(before), _read(after)), args.stage)
     names = [name for given in args.measurement for name in _names_meant(given, comparison, args.stage)]
     comparison = comparison.of_measurements(names)
-    gate = None
-    if args.fail_above is not None:
-        gate = judge(comparison, args.fail_above, names or [ITERATION])
-        if not gate.has_judged:
-            reasons = dict.fromkeys(change.reason or change.verdict for change in gate.medians.not_judged)
-            why = "; ".join(reasons) or "not measured both before and after"
-            raise BadInputError(f"--fail-above has nothing to judge: {why}")
+    gate = None if args.fail_above is None else judge(comparison, args.fail_above, names or [ITERATION])
     blocks = comparison_blocks(comparison, gate)
     sys.stdout.write(comparison_json(comparison, gate) if args.json else rendered(blocks, as_markdown=args.markdown))
+    if gate is not None and not gate.has_judged:
+        raise BadInputError(f"--fail-above has nothing to judge: {_why_nothing(gate)}")
     return 1 if gate is not None and gate.is_crossed else 0
+
+
+def _why_nothing(gate: Gate) -> str:
+    reasons = dict.fromkeys(
+        f"{printable(change.measurement)} in {change.stage}: {change.reason or change.verdict}"
+        for change in gate.medians.not_judged
+    )
+    return "; ".join(reasons) or "not measured both before and after"
 
 
 def _percentage(text: str) -> float:

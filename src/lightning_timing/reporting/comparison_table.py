@@ -111,10 +111,14 @@ def _stage_blocks(
 
 
 def _differing_line(changes: list[MeasurementChange]) -> Iterator[str]:
-    """Says of how many rows some differ, since each may do so by chance."""
+    """Says of how many rows some differ, since each may do so by chance: how many is known from several runs a side."""
     judged = [change for change in changes if change.has_interval]
     differing = sum(change.verdict in (FASTER, SLOWER) for change in judged)
-    if differing and len(judged) > 1:
+    if not differing or len(judged) < 2:
+        return
+    if all(change.is_of_single_runs for change in judged):
+        yield f"{differing} of {len(judged)} rows differ between these two runs, as they may where nothing changed"
+    else:
         expected = (1 - CONFIDENCE) * len(judged)
         by_chance = f"{expected:.1g}" if expected < 1 else f"{expected:.0f}"
         yield f"{differing} of {len(judged)} rows differ; had nothing changed, about {by_chance} would by chance"
@@ -238,20 +242,24 @@ def _gate_line(gate: Gate) -> str:
             lambda w: f"{_signed_percent(w.change)}, {w.reason}",
         ),
     )
-    crossed, judged, not_judged = (", ".join(chain.from_iterable(names)) for names in zip(*kinds, strict=True))
+    crossed, judged, undecided, not_judged = (
+        ", ".join(chain.from_iterable(names)) for names in zip(*kinds, strict=True)
+    )
     if gate.is_crossed:
         return f"above {limit}: {crossed}"
-    but = f"; not judged: {not_judged}" if not_judged else ""
-    return f"no whole interval above {limit} in {judged}{but}"
+    but = f"; it may be more in {undecided}" if undecided else ""
+    but += f"; not judged: {not_judged}" if not_judged else ""
+    return f"no whole interval above {limit} in {judged}{but}" if judged else f"nothing to hold against {limit}{but}"
 
 
 def _held_in_words(
     held: Held[ChangeT], name: Callable[[ChangeT], str], why_not: Callable[[ChangeT], str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Names the changes of one kind: those that crossed the threshold, those judged, and those not judged."""
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Names the changes of one kind: those above the threshold, those judged, those undecided, and those not judged."""
     return (
         [f"{name(change)} ({_interval(change)})" for change in held.crossed],
         [name(change) for change in held.judged],
+        [f"{name(change)} ({_interval(change)})" for change in held.undecided],
         [f"{name(change)} ({why_not(change)})" for change in held.not_judged],
     )
 

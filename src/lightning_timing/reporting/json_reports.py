@@ -63,6 +63,9 @@ def _gate(gate: Gate) -> dict[str, Any]:
         "crossed": gate.medians.crossed,
         "means_crossed": gate.means.crossed,
         "wholes_crossed": gate.wholes.crossed,
+        "undecided": gate.medians.undecided,
+        "means_undecided": gate.means.undecided,
+        "wholes_undecided": gate.wholes.undecided,
     }
 
 
