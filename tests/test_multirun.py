@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from records import MS, end, header, phases, rows, summary_of, write_lines, writ
 
 from lightning_timing.cli.main import main
 from lightning_timing.errors import BadInputError
+from lightning_timing.figures import CpuUsage
 from lightning_timing.multirun import find_jobs, read_multirun
 
 if TYPE_CHECKING:
@@ -84,6 +86,18 @@ def test_best_first_with_what_sets_the_jobs_apart(sweep: Path) -> None:
     assert found.jobs[-1].report is None
     assert found.jobs[-1].problem is not None
     assert "no record" in found.jobs[-1].problem
+
+
+def test_the_jobs_whose_speed_others_disturbed_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for job, machine_percent in (("quiet", 50.0), ("busy", 90.0)):
+        lines = [header(), *rows([phases(forward=10 * MS)] * 20), end()]
+        usage = CpuUsage("iteration", 100.0, machine_percent, 0.5)
+        summary = replace(summary_of(lines), cpu_usage=usage, environment={"cpu_count": 2})
+        write_summary(write_lines(tmp_path / job, lines), summary)
+
+    assert main(["report", str(tmp_path)]) == 0
+    note = "note: job busy: other processes used 25 % of the machine or more: its speed is not reliable"
+    assert note in capsys.readouterr().out.splitlines()
 
 
 def test_more_samples_a_second_are_better_than_shorter_iterations(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from os.path import join, realpath
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.contention import contention_note
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, STAGES
 from lightning_timing.record import NOT_ENDED, TIMING_FOLDER
@@ -47,6 +48,14 @@ class Job:
         if self.report is not None:
             return self.report.status or NOT_ENDED
         return "no record" if self.problem == _NO_RECORD else "bad record"
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Whether other processes are known to have used so much of the machine that its speed is not reliable."""
+        report = self.report
+        if report is None:
+            return False
+        return contention_note(report.cpu_usage, report.environment.get("cpu_count"), report.world_size) is not None
 
     def of_stage(self, name: str) -> Job:
         """The job judged by one stage, if it has that."""

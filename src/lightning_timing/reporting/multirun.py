@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lightning_timing.contention import OTHERS_SHARE
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from lightning_timing.multirun import Job, Multirun
 
 _JOBS_NAMED: Final = 3
+_DISTURBED: Final = f"other processes used {100 * OTHERS_SHARE:.0f} % of the machine or more: its speed is not reliable"
 
 _JOB_COLUMNS: Final = (
     Column("job", is_number=False, importance=9),
@@ -47,8 +49,9 @@ def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
     """A line for each problem, with the jobs that have it."""
     names: dict[str, list[str]] = {}
     for job in jobs:
-        if job.problem:
-            names.setdefault(job.problem, []).append(printable(job.name, LONGEST_PATH))
+        for problem in (job.problem, _DISTURBED if job.was_disturbed else None):
+            if problem:
+                names.setdefault(problem, []).append(printable(job.name, LONGEST_PATH))
     for problem, named in names.items():
         noun = "job" if len(named) == 1 else "jobs"
         yield f"note: {noun} {listed(named[:_JOBS_NAMED], len(named))}: {printable(problem, LONGEST_PROBLEM)}"
