@@ -43,6 +43,36 @@ def fit(root: Path, *loaders: Any, **options: Any) -> None:
     fit_tiny(pl, root, tiny_module(pl), *loaders, callbacks=[stopwatch(FakeClock())], **options)
 
 
+class SlowDataset(torch.utils.data.Dataset[torch.Tensor]):
+    """Each sample costs time on a scripted clock."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    def __len__(self) -> int:
+        return 14
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.clock.advance(1000)
+        return torch.ones(2)
+
+
+@pytest.mark.parametrize("with_summary", [True, False])
+def test_the_advice_on_data_knows_the_loader_s_workers(
+    with_summary: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pl, clock = lightning(), FakeClock()
+    callbacks = [stopwatch(clock, cpu_usage_meas_name=None)]  # whose clock is no scripted one
+    fit_tiny(pl, tmp_path, tiny_module(pl), DataLoader(SlowDataset(clock)), callbacks=callbacks)
+
+    advice = "next: set the DataLoader's num_workers, which is 0, above that, or"
+    assert advice in " ".join(capsys.readouterr().out.split())
+    if not with_summary:
+        (tmp_path / "timing" / "summary.json").unlink()
+    assert main(["report", str(tmp_path)]) == 0
+    assert advice in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_record_has_the_settings_of_the_loaders(tmp_path: Path) -> None:
     val_loader = loader_of(num_workers=2, persistent_workers=True, batch_size=2)
     fit(tmp_path, tiny_loader(2), val_loader, num_sanity_val_steps=1)

@@ -327,6 +327,31 @@ def test_busy_cores_change_the_advice() -> None:
     assert "num_workers" not in without_cores.advice
 
 
+@pytest.mark.parametrize(
+    ("workers", "advice"),
+    [
+        ({"train": 0}, "set the DataLoader's num_workers, which is 0, above that, or move work out of"),
+        ({"train": 2}, "raise the DataLoader's num_workers, which is 2, or prefetch_factor, or move work out of"),
+        ({"validate": 2}, "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or"),
+        (None, "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or"),
+    ],
+)
+def test_the_workers_that_there_are_change_the_advice(workers: dict[str, int] | None, advice: str) -> None:
+    found = judge({"train": stage(data_wait=0.4, forward=0.6)}, None, workers)
+
+    assert found is not None
+    assert found.advice.startswith(advice)
+
+
+def test_a_machine_that_others_keep_busy_has_no_cores_for_workers_either() -> None:
+    waiting = {"train": stage(data_wait=0.4, forward=0.6)}
+    found = judge(waiting, CpuUsage("iteration", 100.0, 98.0, 0.5), {"train": 2})
+
+    assert found is not None
+    assert found.evidence.endswith("with the machine 98 % busy")
+    assert "num_workers" not in found.advice
+
+
 def test_cores_that_a_measurement_of_the_user_s_keeps_busy_or_idle_say_nothing_of_the_iterations() -> None:
     busy, idle = CpuUsage("matcher", 190.0, 95.0, 0.95), CpuUsage("matcher", 11.0, 10.0, 0.05)
 

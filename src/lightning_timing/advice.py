@@ -76,6 +76,21 @@ VALIDATE_LESS: Final = (
 LOOK_AT_DEVICE: Final = f"look at the device's own work: {_PROFILE}"
 
 
+def feed_faster(workers: int | None) -> str:
+    """Where the wait for data is heavy and the loader has that many workers; None: not known."""
+    if workers is None:
+        return FOR_HEAVY[DATA_WAIT]
+    if not workers:
+        return (
+            "set the DataLoader's num_workers, which is 0, above that, or move work out of the dataset's __getitem__, "
+            "in which spans show what takes long"
+        )
+    return (
+        f"raise the DataLoader's num_workers, which is {workers}, or prefetch_factor, or move work out of the "
+        "dataset's __getitem__, in which spans show what takes long while num_workers is 0"
+    )
+
+
 def look_into(where: str) -> str:
     """Where one phase of the model's own work takes most of the time, or a measurement in it."""
     return f"look into {where}: put spans into it, {_PROFILE}"

@@ -143,6 +143,7 @@ class Figures:
         cpu_usage: CPU usage of the chosen measurement, or None where none was chosen.
         rank: Global rank of the process.
         world_size: Number of processes, each of which has figures of its own.
+        loader_workers: Workers of the DataLoader, by stage, of those of which it is known.
     """
 
     stages: Mapping[str, StageSummary]
@@ -150,3 +151,4 @@ class Figures:
     cpu_usage: CpuUsage | None
     rank: int = 0
     world_size: int = 1
+    loader_workers: Mapping[str, int] | None = None

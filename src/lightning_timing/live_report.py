@@ -22,7 +22,7 @@ def live_report(figures: Figures, overhead: TimingOverhead | None = None) -> str
         from lightning_timing.reporting.text import render
         from lightning_timing.verdict import judge
 
-        verdict = judge(figures.stages, figures.cpu_usage)
+        verdict = judge(figures.stages, figures.cpu_usage, figures.loader_workers)
         rank = rank_of(figures.rank, figures.world_size)
         blocks = summary_blocks(figures.stages, figures.one_time, figures.cpu_usage, verdict, overhead, rank)
         return render(blocks, color=getattr(sys.stdout, "isatty", bool)())

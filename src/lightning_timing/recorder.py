@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.clocks import Clock
@@ -55,6 +55,7 @@ class Recorder(ABC):
         catch_up: Brings it up to date, where phases are reported to it late.
         rank: Global rank of the process.
         world_size: Number of processes.
+        loader_workers: Workers of the DataLoader, by stage, of those of which it is known.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Recorder(ABC):
         self.clock = clock
         self.is_compiling = compiling_probe()
         self.rank, self.world_size = 0, 1
+        self.loader_workers: Mapping[str, int] = {}
         self.catch_up: Callable[[], None] = nothing
         self.stage = stage
         self._stages = {stage.name: stage}
@@ -214,7 +216,9 @@ class Recorder(ABC):
                 for name, record in list(self._stages.items())
                 if record.was_used and stage in (None, name)
             }
-        return Figures(stages, self.one_time.seconds(), self.cpu.result(), self.rank, self.world_size)
+        return Figures(
+            stages, self.one_time.seconds(), self.cpu.result(), self.rank, self.world_size, self.loader_workers
+        )
 
     def release(self) -> None:
         """Ends the run: works off the iterations that wait, and stops sampling CPU usage."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
+from lightning_timing.loader_workers import workers_by_stage
 from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
@@ -79,7 +80,7 @@ class RunReport:
             ranks=ranks,
             cpu_usage=cpu_usage,
             timing_overhead=overhead,
-            verdict=judge(stages, cpu_usage),
+            verdict=judge(stages, cpu_usage, workers_by_stage(self.settings)),
         )
 
 
@@ -131,7 +132,7 @@ def _from_summary(
         one_time=summary.one_time,
         cpu_usage=summary.cpu_usage,
         timing_overhead=summary.timing_overhead,
-        verdict=judge(summary.stages, summary.cpu_usage),
+        verdict=judge(summary.stages, summary.cpu_usage, workers_by_stage(summary.settings)),
         ranks=ranks,
         problems=problems,
         lead=lead,
@@ -157,7 +158,7 @@ def _from_rows(
         one_time={},
         cpu_usage=None,
         timing_overhead=None,
-        verdict=judge(stages),
+        verdict=judge(stages, loader_workers=workers_by_stage(header.settings)),
         ranks=ranks,
         problems=problems,
         lead=lead,

@@ -35,6 +35,7 @@ from lightning_timing.advice import (
     LOOK_AT_DEVICE,
     VALIDATE_LESS,
     begin_with,
+    feed_faster,
     look_into,
     see_what_calls_for,
     see_what_it_waits_for,
@@ -78,7 +79,7 @@ _MOST: Final = 0.8
 CPU_IDLE_CORES: Final = 0.5
 """Below this many cores in use, without a device that is timed, work mostly waits."""
 CPU_SATURATED: Final = 0.9
-"""From this share of the allowed cores on, more loader workers would only take turns."""
+"""From this share of the cores on, the allowed ones or all, more loader workers would only take turns."""
 
 VALIDATION_HEAVY: Final = "validation-heavy"
 EPOCH_START_HEAVY: Final = "epoch-start-heavy"
@@ -131,19 +132,24 @@ HEAVY_OUTSIDE: Final[Mapping[str, _Heavy]] = {
 """The same for what lies between iterations, as a share of all measured time."""
 
 
-def judge(stages: Mapping[str, StageSummary], cpu_usage: CpuUsage | None = None) -> Verdict | None:
+def judge(
+    stages: Mapping[str, StageSummary],
+    cpu_usage: CpuUsage | None = None,
+    loader_workers: Mapping[str, int] | None = None,
+) -> Verdict | None:
     """Judges a run: as a whole, else by its first stage, in the order of `STAGES`, that has enough iterations.
 
     Args:
         stages: The figures of each stage.
         cpu_usage: CPU usage, which tells how an input-bound run may be helped, if it is that of the whole iteration.
+        loader_workers: Workers of the DataLoader by stage, where they are known, which tell that too.
 
     Returns:
         The verdict; None where there is too little to judge by.
     """
     for name in STAGES:
         if name in stages and name != SANITY_CHECK:
-            verdict = judge_stage(stages[name], cpu_usage)
+            verdict = judge_stage(stages[name], cpu_usage, (loader_workers or {}).get(name))
             if verdict is not None:
                 parts = time_parts(stages)
                 return (
@@ -164,7 +170,7 @@ def why_no_verdict(stages: Mapping[str, StageSummary]) -> str | None:
     return f"too few iterations for a verdict: {max(iterations)} after warm-up, it takes {MIN_ITERATIONS}"
 
 
-def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdict | None:
+def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None, workers: int | None = None) -> Verdict | None:
     """Judges one stage by the rules of this module; None where there is too little to judge by."""
     if cpu_usage is not None and cpu_usage.measurement != ITERATION:
         cpu_usage = None  # what one of the user's measurements uses says nothing of the iterations
@@ -174,7 +180,7 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None) -> Verdi
     shares = PhaseShares(stage.measurements)
     verdict = (
         _by_device(shares)
-        or _by_heaviest(shares, cpu_usage)
+        or _by_heaviest(shares, cpu_usage, workers)
         or _by_evenness(stage.measurements, iteration)
         or _by_rest(shares, cpu_usage)
     )
@@ -299,7 +305,7 @@ def _device_sets_pace(shares: PhaseShares) -> Verdict:
     return Verdict(COMPUTE_BOUND, evidence, LOOK_AT_DEVICE)
 
 
-def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict | None:
+def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None, workers: int | None) -> Verdict | None:
     reached = _heavy_phases(shares)
     if not reached:
         return None
@@ -321,11 +327,22 @@ def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict | N
     if inside := shares.where_most_is(where):
         taken += f", most of it in {inside}"
     evidence, advice = f"{taken}, the model's own work {_percent(shares.of_compute())}", FOR_HEAVY[phase]
-    allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
-    if phase == DATA_WAIT and allowed_cores_used >= CPU_SATURATED:
-        evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"
-        advice = CORES_ARE_BUSY
+    if phase == DATA_WAIT:
+        advice = feed_faster(workers)
+        if cores := _busy_cores(cpu_usage):
+            evidence, advice = f"{evidence}, with {cores}", CORES_ARE_BUSY
     return Verdict(HEAVY_SHARES[phase].name, evidence, advice)
+
+
+def _busy_cores(cpu_usage: CpuUsage | None) -> str | None:
+    """Says which cores are in use, where hardly one is left for more workers; else None."""
+    if cpu_usage is None:
+        return None
+    if cpu_usage.share_of_allowed is not None and cpu_usage.share_of_allowed >= CPU_SATURATED:
+        return f"{_percent(cpu_usage.share_of_allowed)} of the allowed cores in use"
+    if cpu_usage.machine_percent is not None and cpu_usage.machine_percent / 100 >= CPU_SATURATED:
+        return f"the machine {cpu_usage.machine_percent:.0f} % busy"
+    return None
 
 
 def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: MeasurementSummary) -> Verdict | None:

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
+from lightning_timing.loader_workers import LOADER_OF
+from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
 from lightning_timing.versions import version_of
 
 _PACKAGES: Final = ("lightning-timing", "lightning", "pytorch-lightning", "torch", "nvtx", "numpy")
 
 _LOADERS: Final = {
-    "train_loader": "train_dataloader",
-    "val_loader": "val_dataloaders",
-    "test_loader": "test_dataloaders",
-    "predict_loader": "predict_dataloaders",
+    LOADER_OF[TRAIN]: "train_dataloader",
+    LOADER_OF[VALIDATE]: "val_dataloaders",
+    LOADER_OF[TEST]: "test_dataloaders",
+    LOADER_OF[PREDICT]: "predict_dataloaders",
 }
 """Where the Trainer has the loaders of each stage."""
 _LOADER_SETTINGS: Final = ("num_workers", "persistent_workers", "pin_memory", "prefetch_factor", "batch_size")

@@ -95,6 +95,11 @@ class RunFiles:
             settings={**conditions(trainer), **settings},
         )
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What was chosen for this call of the Trainer, with the loaders once they were noted."""
+        return {} if self._header is None else self._header.settings
+
     def note_loaders(self, trainer: Any) -> None:
         """Adds the loaders to the settings. The Trainer has them by now, but had not when the segment began."""
         if self._writer is None or self._header is None or self._part.is_off:
@@ -179,7 +184,7 @@ class RunFiles:
     def _write_summary(
         self, status: Status, figures: Figures, overhead: TimingOverhead | None, header: SegmentHeader
     ) -> None:
-        verdict = judge(figures.stages, figures.cpu_usage)
+        verdict = judge(figures.stages, figures.cpu_usage, figures.loader_workers)
         summary = RunSummary(
             schema_version=SCHEMA_VERSION,
             status=status,
