@@ -13,6 +13,7 @@ from typing import Any, Final
 from lightning_timing.callbacks.environment import conditions, environment, loaders
 from lightning_timing.clocks import Clock, pair_clocks
 from lightning_timing.figures import Figures
+from lightning_timing.loader_workers import workers_by_stage
 from lightning_timing.parts import Part
 from lightning_timing.record import (
     SCHEMA_VERSION,
@@ -44,10 +45,14 @@ class RunFiles:
         run_id: The name of the run, the same on all of its ranks.
         writes_summary: Whether this rank writes `summary.json`, which only one does.
         clock: The recorder's clock, which the header places on the wall clock.
+
+    Attributes:
+        loader_workers: Workers of the DataLoader, by stage, of those of which it is known.
     """
 
     def __init__(self, folder: Path, run_id: str, writes_summary: bool, clock: Clock) -> None:
         self.folder = folder
+        self.loader_workers: Mapping[str, int] = {}
         self._run_id = run_id
         self._writes_summary = writes_summary
         self._clock = clock
@@ -95,11 +100,6 @@ class RunFiles:
             settings={**conditions(trainer), **settings},
         )
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """What was chosen for this call of the Trainer, with the loaders once they were noted."""
-        return {} if self._header is None else self._header.settings
-
     def note_loaders(self, trainer: Any) -> None:
         """Adds the loaders to the settings. The Trainer has them by now, but had not when the segment began."""
         if self._writer is None or self._header is None or self._part.is_off:
@@ -108,6 +108,7 @@ class RunFiles:
             if found := loaders(trainer):
                 self._header = replace(self._header, settings={**self._header.settings, **found})
                 self._writer.replace_header(self._header)
+                self.loader_workers = workers_by_stage(self._header.settings)
 
     def write_iteration(self, iteration: MeasuredIteration) -> None:
         """Adds an iteration to the record."""

@@ -24,7 +24,6 @@ from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
 from lightning_timing.late_recorder import LateRecorder
-from lightning_timing.loader_workers import workers_by_stage
 from lightning_timing.names import shown, why_refused
 from lightning_timing.overhead import overhead_of
 from lightning_timing.parts import Part, warn_of_run
@@ -302,7 +301,7 @@ class StopwatchCallback(PhaseCallback):
         running: _Running | None = self._running
         if running is not None and self._is_of(trainer):
             running.files.note_loaders(trainer)
-            running.recorder.loader_workers = workers_by_stage(running.files.settings)
+            running.recorder.loader_workers = running.files.loader_workers
 
     on_test_start = on_predict_start = on_train_start
 
