@@ -7,7 +7,6 @@ waits at every batch: its time is the device's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -18,25 +17,12 @@ LAUNCH_NS: Final = 100_000
 """A lead up to this may be what it takes an idle device to begin: microseconds with CUDA, more in virtual machines."""
 
 
-class ElapsedTimes(dict["DeviceStretch", int]):
-    """The device time of stretches, in nanoseconds. The device is asked once for each, however many intervals have it.
-
-    Args:
-        device: The device.
-    """
-
-    def __init__(self, device: Device) -> None:
-        super().__init__()
-        self._device = device
-
-    def __missing__(self, stretch: DeviceStretch) -> int:
-        start, end = stretch
-        self[stretch] = self._device.elapsed_ns(start.event, end.event)
-        return self[stretch]
+StretchTime = tuple[int, int]
+"""Of a stretch: the time on the device, and the host time in which the device is known to have had work, both in ns."""
 
 
-def overlaps_ns_of(edges: Sequence[Mark], ahead_ns: int, elapsed_ns: ElapsedTimes) -> dict[DeviceStretch, int]:
-    """Returns, of each stretch between two edges, the host time in which the device is known to have had work.
+def times_between(edges: Sequence[Mark], ahead_ns: int, device: Device) -> dict[DeviceStretch, StretchTime]:
+    """Returns what is known of each stretch between two edges.
 
     At an edge at which the host is ahead, the device has work until it gets there itself, whatever the host does
     meanwhile. So of the host's time up to the next edge as much is overlapped as the host is ahead. It may be more,
@@ -45,20 +31,26 @@ def overlaps_ns_of(edges: Sequence[Mark], ahead_ns: int, elapsed_ns: ElapsedTime
     Args:
         edges: The marks at an iteration's edges, in their order.
         ahead_ns: How far the host was ahead at the last one.
-        elapsed_ns: The device time of stretches.
+        device: The device, which has reached them.
 
     Returns:
-        The overlap of each stretch, and of that from the first edge to the last, in nanoseconds. Nothing is known of
-        those before an edge without an event or on another stream.
+        The times of each stretch, and of that from the first edge to the last. Nothing is known of those before an edge
+        without an event or on another stream.
     """
-    overlaps_ns: dict[DeviceStretch, int] = {}
-    for stretch in reversed(list(pairwise(edges))):
-        start, end = stretch
+    times: dict[DeviceStretch, StretchTime] = {}
+    whole_ns = 0
+    for place in range(len(edges) - 1, 0, -1):
+        start, end = edges[place - 1], edges[place]
         if start.event is None or start.order != end.order:
-            return overlaps_ns
-        host_ns = end.host_ns - start.host_ns
-        ahead_ns += host_ns - elapsed_ns[stretch]
-        overlaps_ns[stretch] = min(host_ns, max(ahead_ns - LAUNCH_NS, 0))
-    if overlaps_ns:
-        overlaps_ns[edges[0], edges[-1]] = sum(overlaps_ns.values())
-    return overlaps_ns
+            return times
+        device_ns = device.elapsed_ns(start.event, end.event)
+        overlapped_ns = host_ns = end.host_ns - start.host_ns
+        ahead_ns += host_ns - device_ns
+        if ahead_ns - LAUNCH_NS < host_ns:
+            overlapped_ns = ahead_ns - LAUNCH_NS if ahead_ns > LAUNCH_NS else 0
+        whole_ns += overlapped_ns
+        times[start, end] = device_ns, overlapped_ns
+    if times:
+        first, last = edges[0], edges[-1]
+        times[first, last] = device.elapsed_ns(first.event, last.event), whole_ns
+    return times

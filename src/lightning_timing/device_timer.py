@@ -11,20 +11,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lightning_timing.clocks import Clock, monotonic_ns
-from lightning_timing.device_overlap import ElapsedTimes, overlaps_ns_of
+from lightning_timing.device_overlap import times_between
 from lightning_timing.host_lead import HostLead
 
 if TYPE_CHECKING:
     from lightning_timing.device import Device, Event
+    from lightning_timing.device_overlap import StretchTime
 
 MAX_EVENTS: Final = 4096
 """Events in use at once. A thousand launches are what a CUDA device takes before the host has to wait for it."""
+
+_UNKNOWN_NS: Final = -(2**62)
+"""Stays below zero whatever is added."""
+_UNTIMED: Final = (_UNKNOWN_NS, _UNKNOWN_NS)
 
 _LOOKS_AT_THE_END: Final = 200
 _PAUSE_S: Final = 0.01
@@ -252,24 +257,35 @@ class DeviceTimer(Generic[_Key]):
     def _resolve(self, iteration: _Iteration[_Key], timed: bool = True) -> DeviceTimes[_Key]:
         samples_ns: dict[str, list[int]] = {}
         untimed: Counter[str] = Counter()
+        overlapped_ns: dict[str, int] = {}
         timed = timed and self._reason is None
-        elapsed_ns = ElapsedTimes(self._device)
-        for measurement, stretches in iteration.intervals:
-            total_ns = -1
-            if timed and all(start.event is not None and end.event is not None for start, end in stretches):
-                total_ns = sum(elapsed_ns[stretch] for stretch in stretches)
-            if total_ns < 0:  # also where it ended on another stream, which was ahead of the one on which it began
-                untimed[measurement] += 1
-            else:
-                samples_ns.setdefault(measurement, []).append(total_ns)
         ahead_ns = self._lead.at(iteration.end, self._clock()) if timed else None
-        overlapped_ns: Counter[str] = Counter()
-        if ahead_ns is not None:
-            overlaps_ns = overlaps_ns_of(iteration.edges, ahead_ns, elapsed_ns)
-            for measurement, stretches in iteration.intervals:
-                if all(stretch in overlaps_ns for stretch in stretches):
-                    overlapped_ns[measurement] += sum(overlaps_ns[stretch] for stretch in stretches)
-        return DeviceTimes(iteration.key, samples_ns, untimed, ahead_ns, dict(overlapped_ns))
+        known = {} if ahead_ns is None else times_between(iteration.edges, ahead_ns, self._device)
+        for measurement, stretches in iteration.intervals:
+            device_ns, overlap_ns = self._times_of(stretches, known) if timed else _UNTIMED
+            if device_ns < 0:  # also where it ended on another stream, which was ahead of the one on which it began
+                untimed[measurement] += 1
+                continue
+            samples_ns.setdefault(measurement, []).append(device_ns)
+            if overlap_ns >= 0:
+                overlapped_ns[measurement] = overlapped_ns.get(measurement, 0) + overlap_ns
+        return DeviceTimes(iteration.key, samples_ns, untimed, ahead_ns, overlapped_ns)
+
+    def _times_of(self, stretches: Sequence[DeviceStretch], known: Mapping[DeviceStretch, StretchTime]) -> StretchTime:
+        """Returns the times of an interval; one that is not known is below zero."""
+        device_ns = overlapped_ns = 0
+        for stretch in stretches:
+            found = known.get(stretch)
+            if found is not None:
+                device_ns += found[0]
+                overlapped_ns += found[1]
+                continue
+            start, end = stretch
+            if start.event is None or end.event is None:
+                return _UNTIMED
+            device_ns += self._device.elapsed_ns(start.event, end.event)
+            overlapped_ns = _UNKNOWN_NS
+        return device_ns, overlapped_ns
 
     def _go_off(self, error: Exception) -> None:
         self._reason = f"device time is off, since the device refused: {error}"
