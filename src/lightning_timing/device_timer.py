@@ -128,6 +128,8 @@ class DeviceTimer(Generic[_Key]):
         self._intervals: list[tuple[str, Sequence[DeviceStretch]]] = []
         self._pending: deque[_Iteration[_Key]] = deque()
         self._lead = HostLead(device, clock)
+        self._order: tuple[int, Hashable] | None = None
+        self._has_one_order = True
         self._reason: str | None = None
 
     @property
@@ -146,8 +148,12 @@ class DeviceTimer(Generic[_Key]):
         if self._reason is None:
             try:
                 event, stream = self._record()
-                mark = Mark(event, self._clock(), (get_ident(), stream), self._pool)
+                order = get_ident(), stream
+                mark = Mark(event, self._clock(), order, self._pool)
                 self._lead.look(mark)
+                if event is not None and order != self._order:
+                    self._has_one_order = self._order is None
+                    self._order = order
             except Exception as error:  # noqa: BLE001  # whatever the device refuses: a timer must not end what it times
                 self._go_off(error)
             else:
@@ -245,9 +251,11 @@ class DeviceTimer(Generic[_Key]):
         if self._device.is_capturing():
             return False
         end = iteration.end
-        if end.event is not None and not self._device.is_ready(end.event):
-            return False
-        # Nearly all marks have the order of the last one, which spares a query for each of them.
+        if end.event is not None:
+            if not self._device.is_ready(end.event):
+                return False
+            if self._has_one_order:  # as nearly always, which spares a look at each of them
+                return True
         return all(
             self._device.is_ready(mark.event)
             for mark in iteration.marks()
