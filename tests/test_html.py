@@ -225,8 +225,10 @@ def test_device_time_has_columns_where_it_is_known(tmp_path: Path) -> None:
     summary = summary_of(rows([phases(forward=8 * MS, backward=2 * MS)] * 20))
     stage = summary.stages["train"]
     forward = replace(stage.measurements["forward"], device=DeviceSummary(20, 0, 0.12, 0.006, 0.005, 0.009))
-    timed = replace(stage, measurements={**stage.measurements, "forward": forward})
+    iteration = replace(stage.measurements["iteration"], device=DeviceSummary(20, 0, 0.2, 0.01, 0.01, 0.01, 0.15))
+    timed = replace(stage, measurements={**stage.measurements, "forward": forward, "iteration": iteration})
     page = page_of(write_summary(tmp_path, replace(summary, stages={"train": timed})))
+    assert "75.0 % of the time the device has work, at least" in page.text
     assert "count device mean device p50 device p95" in page.text
     assert "8.00 ms 20 6.00 ms 5.00 ms 9.00 ms backward" in page.text
     assert "2.00 ms 20 - - - other" in page.text

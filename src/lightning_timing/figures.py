@@ -109,6 +109,18 @@ class StageSummary:
         device_s = 0.0 if iteration.device is None else iteration.device.mean_s or 0.0
         return max(iteration.total_s or 0.0, device_s * self.iterations)
 
+    @property
+    def device_busy_share(self) -> float | None:
+        """The share (0 to 1) of the measured iterations' host time in which the device has work, at least.
+
+        None where that is not known.
+        """
+        iteration = self.measurements.get(ITERATION)
+        if iteration is None or not iteration.total_s or iteration.device is None:
+            return None
+        overlapped_s = iteration.device.overlapped_s
+        return None if overlapped_s is None else overlapped_s / iteration.total_s
+
 
 @dataclass(frozen=True)
 class CpuUsage:

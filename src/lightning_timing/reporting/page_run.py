@@ -89,6 +89,8 @@ def tiles(stage: StageSummary) -> list[Markup]:
         if count is not None:
             value, _, unit = rate(count, stage.paced_s, things).partition(" ")
             found[unit] = value
+    if stage.device_busy_share is not None:
+        found["of the time the device has work, at least"] = percent(stage.device_busy_share)
     found[f"iterations (warm-up: {stage.warmup_iterations:,})"] = f"{stage.iterations:,}"
     if stage.skipped_batches:
         found["batches skipped"] = f"{stage.skipped_batches:,}"

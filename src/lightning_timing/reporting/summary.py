@@ -171,21 +171,13 @@ def _stage_title(name: str, stage: StageSummary, rank: str) -> str:
         if stage.samples is not None:
             on_rank = f" on {rank}" if rank else ""
             parts.append(rate(stage.samples, stage.paced_s, "samples") + on_rank)
-    if (busy := _share_with_device_work(stage)) is not None:
+    if (busy := stage.device_busy_share) is not None:
         parts.append(f"{device_has_work(busy)} the time")
     if stage.host_ahead_s is not None:
         parts.append(f"host ahead of the device by {seconds(stage.host_ahead_s)} at the end")
     if stage.skipped_batches:
         parts.append(f"{stage.skipped_batches:,} batches skipped")
     return ", ".join(parts)
-
-
-def _share_with_device_work(stage: StageSummary) -> float | None:
-    iteration = stage.measurements.get(ITERATION)
-    device = None if iteration is None else iteration.device
-    if iteration is None or not iteration.total_s or device is None or device.overlapped_s is None:
-        return None
-    return device.overlapped_s / iteration.total_s
 
 
 def _unmeasured_lines(name: str, stage: StageSummary) -> tuple[str, ...]:
