@@ -105,6 +105,17 @@ def test_beside_the_stopwatch_what_disagrees_is_flagged(
     assert table(out)["forward"][-4:] == ["4.10 ms", "4.00 ms", "+100.0 us", "DISAGREES"]
     assert table(out)["iteration"][-3:] == ["10.0 ms", "10.0 ms", "0 s"]
     assert "disagree by more than 50 us and 2 % on: train/forward" in out
+    assert "of process" not in out
+
+
+def test_where_they_disagree_it_is_said_that_they_are_of_two_processes(
+    tmp_path: Path, export_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = recorded(tmp_path / "run", [3.0, 3.0, 4.0, 5.0, 5.0])
+    training(export_path, [3.0, 3.0, 4.1, 5.0, 5.0], pid=17)
+
+    assert main(["nsys", str(export_path), "--run", str(run_dir)]) == 1
+    assert "the export is of process 17 and the run of process 4242" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_help_names_the_tolerances() -> None:

@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
             f"{args.export}: has no {MIN_SAMPLES} successive iterations, by the index of the batch, that have rows in "
             f"{report.path} too: it is of another training, or of the warm-up"
         )
-    sys.stdout.write(render(nsys_blocks(processes, compared, found), color=sys.stdout.isatty()))
+    recorded_by = None if report is None or report.lead is None else report.lead.header.pid
+    blocks = nsys_blocks(processes, compared, found, recorded_by)
+    sys.stdout.write(render(blocks, color=sys.stdout.isatty()))
     return 0 if all(agreement.agrees for agreement in found.values()) else 1
 
 

@@ -35,6 +35,10 @@ _GPU_NOTE: Final = (
     "GPU projected: from the first to the last GPU work that a range launched, summed over its ranges; busy: how much "
     "of that time any of it ran; idle: the rest."
 )
+_OTHER_PROCESS: Final = (
+    "the export is of process {} and the run of process {}: they are two trainings, unless it ran in a container, which "
+    "has numbers of its own"
+)
 _DISAGREES: Final = "DISAGREES"
 
 
@@ -42,6 +46,7 @@ def nsys_blocks(
     processes: Sequence[ExportedProcess],
     compared: ExportedProcess | None,
     agreements: Mapping[tuple[str, str], Agreement],
+    recorded_by: int | None = None,
 ) -> list[Block]:
     """The report of an export.
 
@@ -49,6 +54,7 @@ def nsys_blocks(
         processes: The processes that have ranges.
         compared: The one that the Stopwatch's figures belong to; None where there are none.
         agreements: How it compares, by stage and name.
+        recorded_by: The number of the process that recorded those figures, as it knew it.
     """
     blocks: list[Block] = []
     for process in processes:
@@ -62,6 +68,9 @@ def nsys_blocks(
     notes = [_GPU_NOTE] if any(_has_gpu(ranges) for process in processes for ranges in process.stages.values()) else []
     if agreements:
         notes += [_agreement_note(agreements), _verdict(agreements)]
+    agrees = all(agreement.agrees for agreement in agreements.values())
+    if not agrees and compared is not None and recorded_by not in (None, compared.pid):
+        notes.append(_OTHER_PROCESS.format(compared.pid, recorded_by))
     return [*blocks, Lines(tuple(notes))] if notes else blocks
 
 
