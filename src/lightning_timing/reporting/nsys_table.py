@@ -36,8 +36,8 @@ _GPU_NOTE: Final = (
     "of that time any of it ran; idle: the rest."
 )
 _OTHER_PROCESS: Final = (
-    "the export is of process {} and the run of process {}: they are two trainings, unless it ran in a container, which "
-    "has numbers of its own"
+    "the export is of process {} and the run of process {}: they are two trainings, unless it ran in a container, "
+    "which has numbers of its own"
 )
 _DISAGREES: Final = "DISAGREES"
 
