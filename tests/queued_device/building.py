@@ -26,7 +26,7 @@ def built_library() -> Path:
     of_torch = Path(torch.__file__).parent
     library = Path(_built.name, "device.so")
     # As torch's own headers ask for it, whose warnings are not ours.
-    options = ["-std=c++20", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-isystem", of_torch / "include"]
+    options = ["-std=c++20", "-O1", "-Wall", "-shared", "-fPIC", "-isystem", of_torch / "include"]
     links = ["-L", of_torch / "lib", "-ltorch_cpu", "-lc10"]
     subprocess.run(["g++", *options, HERE / "device.cpp", "-o", library, *links], check=True)
     return library
