@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.figures import MeasurementSummary
 from lightning_timing.gate import Held, judge
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, TOO_UNEVEN
+from lightning_timing.phases import CHECKPOINT
 from lightning_timing.run_comparison import ONE_RUN_A_SIDE, ONE_RUN_BESIDE_SEVERAL, compare_runs
 from lightning_timing.run_times import Measured, read_times
 
@@ -126,6 +127,37 @@ def test_the_samples_a_second_are_those_of_the_device_where_the_host_only_enqueu
 
     (throughput,) = compare(before, after).throughputs
     assert throughput.before == pytest.approx(0.5 * throughput.after)
+
+
+def rows_with(checkpoint_every: int, iterations: int, checkpoint_ms: float = 20.0) -> list[Any]:
+    """Iterations of 10 ms, some of which save a checkpoint as well."""
+    saving = {CHECKPOINT: round(checkpoint_ms * MS)}
+    each = [saving if number % checkpoint_every == 0 else {} for number in range(iterations)]
+    return rows([phases(forward=10 * MS, **extra) for extra in each])
+
+
+def test_what_occurs_less_often_is_not_judged_by_what_it_takes_when_it_does(tmp_path: Path) -> None:
+    """Fewer checkpoints, each of which has more to write: that is no slower checkpoint."""
+    before = write_lines(tmp_path / "a", [header(), *rows_with(2, 300), end()])
+    after = write_lines(tmp_path / "b", [header(), *rows_with(20, 300, 40.0), end()])
+
+    (saving,) = (c for c in compare(before, after).changes if c.measurement == CHECKPOINT)
+    assert (saving.verdict, saving.low, saving.high) == ("occurs less often", None, None)
+    assert saving.reason == "in 50 % of the iterations before, 5 % after: see the mean iteration"
+    assert (saving.before.median_s, saving.after.median_s) == (0.020, 0.040)
+
+    back = compare(after, before)
+    (saving,) = (c for c in back.changes if c.measurement == CHECKPOINT)
+    assert saving.verdict == "occurs more often"
+    assert not judge(back, 0.05, [CHECKPOINT]).has_judged
+
+
+def test_a_longer_run_has_more_of_everything_as_often(tmp_path: Path) -> None:
+    before = write_lines(tmp_path / "a", [header(), *rows_with(5, 100), end()])
+    after = write_lines(tmp_path / "b", [header(), *rows_with(5, 300), end()])
+
+    (saving,) = (c for c in compare(before, after).changes if c.measurement == CHECKPOINT)
+    assert saving.verdict == "no difference shown"
 
 
 def test_device_time_is_compared_where_both_sides_have_it(tmp_path: Path) -> None:

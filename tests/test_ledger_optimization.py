@@ -218,6 +218,31 @@ def test_a_span_round_lightning_s_own_step_lies_in_no_phase(tmp_path: Path) -> N
     assert _parents(tmp_path) == finished
 
 
+def test_a_span_that_no_phase_has_lies_in_other(tmp_path: Path) -> None:
+    clock = FakeClock()
+    pl = lightning()
+
+    def optimizer_step(self: Any, *args: Any, **kwargs: Any) -> None:
+        clock.advance(1)
+        with span("ema"):
+            clock.advance(20)
+        super(type(self), self).optimizer_step(*args, **kwargs)
+
+    module = tiny_module(pl, training_step=step_costing(clock, 5), optimizer_step=optimizer_step)
+    fit_tiny(pl, tmp_path, module, tiny_loader(12), callbacks=[stopwatch(clock, num_warmup_iters=0)])
+
+    finished = _parents(tmp_path)
+    assert finished["ema"] == "other"
+    verdict = read_report(tmp_path).verdict
+    assert verdict is not None
+    assert verdict.evidence.startswith(
+        "what no phase claims, Lightning's own loop and code of yours outside of its hooks"
+    )
+    assert ", most of it in ema, " in verdict.evidence
+    (tmp_path / "timing" / "summary.json").unlink()
+    assert _parents(tmp_path) == finished
+
+
 def _parents(run: Path) -> dict[str, str | None]:
     measurements = read_report(run).stages["train"].measurements
     return {name: figures.parent for name, figures in measurements.items()}

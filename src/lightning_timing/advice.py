@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.phases import (
+    BACKWARD,
     BARRIER,
     BATCH_TRANSFER,
     CALLBACKS,
@@ -12,6 +13,7 @@ from lightning_timing.phases import (
     DATA_WAIT,
     FIRST_DATA_WAIT,
     LOGGING,
+    LR_SCHEDULER,
     OTHER,
 )
 from lightning_timing.preset_variable import VARIABLE
@@ -33,7 +35,7 @@ FOR_HEAVY: Final[Mapping[str, str]] = {
     ),
     DATA_WAIT: (
         "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or move work out of the "
-        "dataset's __getitem__, in which spans show what takes long while num_workers is 0"
+        "dataset's __getitem__ and the collate_fn, in which spans show what takes long while num_workers is 0"
     ),
     BATCH_TRANSFER: (
         "set the DataLoader's pin_memory, send smaller types (uint8 images, converted on the device), "
@@ -50,9 +52,9 @@ FOR_HEAVY: Final[Mapping[str, str]] = {
         "see the Trainer's reload_dataloaders_every_n_epochs"
     ),
     OTHER: (
-        "raise the batch size, since Lightning's own loop costs each batch the same; "
-        "and look for work of yours outside of its hooks, as in your module's optimizer_step, before it calls "
-        "Lightning's, or in a loop or strategy of your own"
+        "look for work of yours outside of Lightning's hooks, as in your module's optimizer_step, before it calls "
+        "Lightning's, or in a loop or strategy of your own: spans show it; and raise the batch size, since Lightning's "
+        "own loop costs each batch the same"
     ),
 }
 """By phase what to try where it takes too large a share."""
@@ -82,17 +84,21 @@ def feed_faster(workers: int | None) -> str:
         return FOR_HEAVY[DATA_WAIT]
     if not workers:
         return (
-            "set the DataLoader's num_workers, which is 0, above that, or move work out of the dataset's __getitem__, "
-            "in which spans show what takes long"
+            "set the DataLoader's num_workers, which is 0, above that, or move work out of the dataset's __getitem__ "
+            "and the collate_fn, in which spans show what takes long"
         )
     return (
         f"raise the DataLoader's num_workers, which is {workers}, or prefetch_factor, or move work out of the "
-        "dataset's __getitem__, in which spans show what takes long while num_workers is 0"
+        "dataset's __getitem__ and the collate_fn, in which spans show what takes long while num_workers is 0"
     )
 
 
 def look_into(where: str) -> str:
     """Where one phase of the model's own work takes most of the time, or a measurement in it."""
+    if where == BACKWARD:  # autograd's own, into which no span can be put
+        return f"look into backward, which costs what forward makes it: {_PROFILE}"
+    if where == LR_SCHEDULER:
+        return "make the scheduler's step cheaper, or take it less often: see the interval of its lr_scheduler_config"
     return f"look into {where}: put spans into it, {_PROFILE}"
 
 

@@ -162,8 +162,8 @@ class Ledger:
         return (None, self.begin_ns) if self.is_open and self.begin_ns <= begin_ns else (None, None)
 
     def was_left_since(self, moment_ns: int) -> bool:
-        """Whether a phase was opened after the given moment, and left since."""
-        return any(begin > moment_ns for _, _, begin, _ in self.times)
+        """Whether a phase was left after the given moment."""
+        return any(end > moment_ns for _, _, _, end in self.times)
 
 
 def _reading_after(before_reading: Callable[[], None], clock: Clock) -> Clock:

@@ -58,6 +58,8 @@ ChangeVerdict = Literal[
     "too few to compare",
     "too uneven to compare",
     "too short to compare",
+    "occurs more often",
+    "occurs less often",
 ]
 
 FASTER: Final = "faster"
@@ -66,6 +68,8 @@ NO_DIFFERENCE: Final = "no difference shown"
 TOO_FEW: Final = "too few to compare"
 TOO_UNEVEN: Final = "too uneven to compare"
 TOO_SHORT: Final = "too short to compare"
+MORE_OFTEN: Final = "occurs more often"
+LESS_OFTEN: Final = "occurs less often"
 
 CONFIDENCE: Final = 0.95
 MIN_TIMES: Final = 8

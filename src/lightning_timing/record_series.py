@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_timing.phases import ITERATION, is_phase
+from lightning_timing.phases import ITERATION, OTHER, is_phase
 
 if TYPE_CHECKING:
     from lightning_timing.record import IterationRow, OutsideRow
@@ -145,17 +145,14 @@ class SeriesBuilder:
     def _note_enclosing(self, intervals: list[tuple[str, int, int]]) -> None:
         """Notes which measurement lies in which, by the first interval of each."""
         open_ones: list[tuple[str, int]] = []
-        new: set[str] = set()
-        for name, _, end in sorted(intervals, key=lambda interval: (interval[1], -interval[2])):
+        phases = [(begin, end) for name, begin, end in intervals if is_phase(name)]
+        for name, begin, end in sorted(intervals, key=lambda interval: (interval[1], -interval[2])):
             while open_ones and open_ones[-1][1] < end:
                 open_ones.pop()
             if name not in self._enclosing:
-                new.add(name)
-                self._enclosing[name] = open_ones[-1][0] if open_ones else ITERATION
-            if is_phase(name):
-                for around, _ in open_ones:
-                    if around in new and not is_phase(around) and is_phase(self._enclosing[around]):
-                        self._enclosing[around] = ITERATION
+                around = open_ones[-1][0] if open_ones else OTHER
+                is_across = is_phase(around) and any(_reaches_across((begin, end), phase) for phase in phases)
+                self._enclosing[name] = ITERATION if is_across else around
             open_ones.append((name, end))
 
     def append_outside(self, row: OutsideRow) -> None:
@@ -177,8 +174,15 @@ class SeriesBuilder:
             device_ns=self._device_ns.build(),
             samples=np.asarray(self._samples),
             outside={name: np.asarray(times) for name, times in self._outside.items()},
-            parents={name: parent for name, parent in self._enclosing.items() if parent != ITERATION},
+            parents={name: parent for name, parent in self._enclosing.items() if not is_phase(name)},
         )
+
+
+def _reaches_across(interval: tuple[int, int], phase: tuple[int, int]) -> bool:
+    """Whether an interval has the beginning or the end of a phase in it. One that ends with its phase has not."""
+    (begin, end), (phase_begin, phase_end) = interval, phase
+    ends_inside = begin < phase_end < end or (phase_end == end and phase_begin >= begin)
+    return ends_inside or begin < phase_begin < end
 
 
 def _check_number(measurements: int) -> None:

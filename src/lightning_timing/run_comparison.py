@@ -18,7 +18,16 @@ from lightning_timing.comparison import (
 )
 from lightning_timing.conditions import differences
 from lightning_timing.inside import where_most_is
-from lightning_timing.median_change import FASTER, SLOWER, TOO_FEW, TOO_UNEVEN, mean_change, median_change
+from lightning_timing.median_change import (
+    FASTER,
+    LESS_OFTEN,
+    MORE_OFTEN,
+    SLOWER,
+    TOO_FEW,
+    TOO_UNEVEN,
+    mean_change,
+    median_change,
+)
 from lightning_timing.phases import ITERATION, OTHER, PHASES, STAGES, place_in_loop, whole_of
 from lightning_timing.run_times import Measured
 
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lightning_timing.comparison import AbsenceKind
+    from lightning_timing.median_change import ChangeVerdict
     from lightning_timing.record_series import FloatArray
     from lightning_timing.run_times import RunTimes
 
@@ -43,6 +53,8 @@ MAX_LENGTH_RATIO: Final = 1.1
 """Runs further apart in length are not judged by what lies between iterations."""
 MIN_BETWEEN: Final = 0.005
 """The least share of the time for which what lies between iterations is named."""
+MAX_FREQUENCY_RATIO: Final = 1.5
+"""What occurs so much more or less often is not judged by what it takes when it occurs."""
 MIN_PART: Final = 0.1
 """The least share in the mean iteration's change for which a phase is named."""
 _DIFFERENT_LENGTHS: Final = "runs of different lengths: what occurs once weighs less in a longer one"
@@ -110,6 +122,15 @@ class _RunsInStage:
     def times(self, measured: Measured) -> list[FloatArray]:
         return [times.ns[measured] for times in self.stages if measured in times.ns]
 
+    def frequency(self, measured: Measured) -> float:
+        """In how many of the iterations it occurs, as a share; or how often for each, of what lies between them."""
+        iterations = sum(map(len, self.times(_ITERATION)))
+        return sum(map(len, self.times(measured))) / iterations if iterations else 0.0
+
+    def occurrences(self, measured: Measured) -> float:
+        """How often it occurs in a run, in the mean."""
+        return fmean(map(len, self.times(measured)))
+
     def share_of(self, measured: Measured) -> float:
         """The share of a phase in the time of all iterations."""
         took, whole = (sum(float(ns.sum()) for ns in self.times(which)) for which in (measured, _ITERATION))
@@ -134,11 +155,33 @@ def _compare_stage(stage: str, before: _RunsInStage, after: _RunsInStage) -> Ite
         for measured in sorted(names, key=_place):
             old, new = before.times(measured), after.times(measured)
             if old and new:
-                yield _change(stage, measured, parents.get(measured.name), old, new)
+                change = _change(stage, measured, parents.get(measured.name), old, new)
+                yield _unless_frequency_differs(change, measured, before, after)
             else:
                 yield Absence(stage, measured.name, measured.clock, _absence_kind(bool(old), bool(new)))
     elif before.is_known or after.is_known:
         yield Absence(stage, None, "host", _absence_kind(bool(before.stages), bool(after.stages)))
+
+
+def _unless_frequency_differs(
+    change: MeasurementChange, measured: Measured, before: _RunsInStage, after: _RunsInStage
+) -> MeasurementChange:
+    """Takes the answer from what occurs more or less often: its median tells nothing of what it costs a run.
+
+    In a run that is only longer it occurs more often, and what occurs once in any run less often for each iteration.
+    """
+    often = after.frequency(measured), before.frequency(measured)
+    ratios = [new / old for new, old in (often, (after.occurrences(measured), before.occurrences(measured))) if old]
+    verdict: ChangeVerdict
+    if len(ratios) == 2 and all(ratio >= MAX_FREQUENCY_RATIO for ratio in ratios):
+        verdict = MORE_OFTEN
+    elif len(ratios) == 2 and all(ratio <= 1 / MAX_FREQUENCY_RATIO for ratio in ratios):
+        verdict = LESS_OFTEN
+    else:
+        return change
+    new, old = (f"{100 * frequency:.3g} %" for frequency in often)
+    reason = f"in {old} of the iterations before, {new} after: see the mean iteration"
+    return replace(change, low=None, high=None, verdict=verdict, reason=reason)
 
 
 def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeanIteration]:

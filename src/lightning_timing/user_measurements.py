@@ -15,7 +15,7 @@ from lightning_timing.misuse import NOT_MEASURED, SAMPLE_DROPPED, Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 from lightning_timing.no_op import nothing
 from lightning_timing.parts import Part
-from lightning_timing.phases import ITERATION, is_phase
+from lightning_timing.phases import ITERATION, OTHER, is_phase
 from lightning_timing.stage_record import StageRecord
 from lightning_timing.user_cuts import UserCuts
 
@@ -215,7 +215,7 @@ class UserMeasurements:
     def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
         """Returns the innermost measurement or phase that was open, on this thread, throughout the last interval.
 
-        One in which phases began and ended, such as the whole update of an optimizer in manual optimization, is not in
+        One in which phases began or ended, such as the whole update of an optimizer in manual optimization, is not in
         the phase round it, which does not have the time of those, but in the iteration.
         """
         thread, begin = get_ident(), measurement.begin_ns
@@ -230,9 +230,9 @@ class UserMeasurements:
             phase, phase_begin = ledger.enclosing(begin)
             is_known = phase is not None or ledger is self._ledger
             if is_known and phase_begin is not None and (innermost is None or innermost[0] < phase_begin):
-                if ledger.was_left_since(begin):
+                if ledger.was_left_since(begin) or (phase is None and ledger.depth):
                     return ITERATION if ledger is self._ledger else None
-                return phase or ITERATION
+                return phase or OTHER
         return None if innermost is None else innermost[1]
 
     def _start_unusual(self, measurement: Measurement, thread: int) -> None:

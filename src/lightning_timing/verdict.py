@@ -74,12 +74,14 @@ DEVICE_BUSY: Final = 0.9
 ALMOST_ALL: Final = 0.995
 UNEVEN_RATIO: Final = 1.5
 COMPUTE_SHARE: Final = 0.7
+_ONE_IN_20: Final = 0.05
+"""What fewer of the iterations have is not what sets the slowest twentieth of them apart."""
 _MOST: Final = 0.8
 """A phase that fewer of the iterations have is not simply one that the first ones of epochs lack."""
 CPU_IDLE_CORES: Final = 0.5
 """Below this many cores in use, without a device that is timed, work mostly waits."""
 CPU_SATURATED: Final = 0.9
-"""From this share of the cores on, the allowed ones or all, more loader workers would only take turns."""
+"""From this share of the allowed cores on, more loader workers would only take turns."""
 
 VALIDATION_HEAVY: Final = "validation-heavy"
 EPOCH_START_HEAVY: Final = "epoch-start-heavy"
@@ -181,7 +183,7 @@ def judge_stage(stage: StageSummary, cpu_usage: CpuUsage | None = None, workers:
     verdict = (
         _by_device(shares)
         or _by_heaviest(shares, cpu_usage, workers)
-        or _by_evenness(stage.measurements, iteration)
+        or _by_evenness(shares, iteration)
         or _by_rest(shares, cpu_usage)
     )
     return replace(verdict, evidence="; ".join([verdict.evidence, *_long_intervals(shares)]))
@@ -321,7 +323,7 @@ def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None, workers: int |
             taken += f", above all those of {callback}"
             where = f"{CALLBACKS}/{callback}"
     elif phase == OTHER:
-        taken = f"Lightning's own loop, with all else that no phase claims, takes {taken}"
+        taken = f"what no phase claims, Lightning's own loop and code of yours outside of its hooks, takes {taken}"
     else:
         taken = f"{phase} takes {taken}"
     if inside := shares.where_most_is(where):
@@ -329,32 +331,26 @@ def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None, workers: int |
     evidence, advice = f"{taken}, the model's own work {_percent(shares.of_compute())}", FOR_HEAVY[phase]
     if phase == DATA_WAIT:
         advice = feed_faster(workers)
-        if cores := _busy_cores(cpu_usage):
-            evidence, advice = f"{evidence}, with {cores}", CORES_ARE_BUSY
+        allowed_cores_used = cpu_usage.share_of_allowed or 0.0 if cpu_usage is not None else 0.0
+        if allowed_cores_used >= CPU_SATURATED:
+            evidence += f", with {_percent(allowed_cores_used)} of the allowed cores in use"
+            advice = CORES_ARE_BUSY
     return Verdict(HEAVY_SHARES[phase].name, evidence, advice)
 
 
-def _busy_cores(cpu_usage: CpuUsage | None) -> str | None:
-    """Says which cores are in use, where hardly one is left for more workers; else None."""
-    if cpu_usage is None:
-        return None
-    if cpu_usage.share_of_allowed is not None and cpu_usage.share_of_allowed >= CPU_SATURATED:
-        return f"{_percent(cpu_usage.share_of_allowed)} of the allowed cores in use"
-    if cpu_usage.machine_percent is not None and cpu_usage.machine_percent / 100 >= CPU_SATURATED:
-        return f"the machine {cpu_usage.machine_percent:.0f} % busy"
-    return None
-
-
-def _by_evenness(measurements: Mapping[str, MeasurementSummary], iteration: MeasurementSummary) -> Verdict | None:
+def _by_evenness(shares: PhaseShares, iteration: MeasurementSummary) -> Verdict | None:
     if not iteration.p50_s or iteration.p95_s is None or iteration.p95_s < UNEVEN_RATIO * iteration.p50_s:
         return None
-    present = [phase for phase in PHASES if phase in measurements]
+    measurements = shares.measurements
+    present = [p for p in PHASES if p in measurements and measurements[p].count >= _ONE_IN_20 * iteration.count]
     phase = max(present, key=lambda phase: _spread(measurements[phase], iteration.count), default=OTHER)
     uneven = f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more"
+    taken = f"with {_percent(shares.of(phase))} of the time; the model's own work takes {_percent(shares.of_compute())}"
     if phase in measurements and _is_in_some(measurements[phase], iteration.count):
         every = iteration.count / max(measurements[phase].count, 1)
-        return Verdict(UNEVEN_STEPS, f"{uneven}; {phase} is in one of {every:.3g} alone", see_what_calls_for(phase))
-    return Verdict(UNEVEN_STEPS, f"{uneven}; {phase} varies most", see_what_varies(phase))
+        some = f"{phase} is in one of {every:.3g} alone"
+        return Verdict(UNEVEN_STEPS, f"{uneven}; {some}, {taken}", see_what_calls_for(phase))
+    return Verdict(UNEVEN_STEPS, f"{uneven}; {phase} varies most, {taken}", see_what_varies(phase))
 
 
 def _by_rest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict:
