@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,7 +47,6 @@ def test_what_others_used_is_what_the_run_did_not(tree_percent: float, machine_p
         (None, 4, 1),
         (CpuUsage("iteration", None, 100.0, None), 4, 1),
         (CpuUsage("iteration", 88.0, None, 0.22), 4, 1),
-        (replace(CROWDED, measurement="matcher"), 4, 1),
         (CROWDED, None, 1),
         (CROWDED, 0, 1),
         (CROWDED, "four", 1),
@@ -58,7 +56,6 @@ def test_what_others_used_is_what_the_run_did_not(tree_percent: float, machine_p
         "no usage",
         "no tree",
         "no machine",
-        "a part of the iteration",
         "no cores",
         "zero cores",
         "cores in words",

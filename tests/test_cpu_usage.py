@@ -28,6 +28,7 @@ class Bench:
             process_clock=lambda: int(self.own_s * S),
             reader=lambda: CpuReading(self.children_s, self.machine_busy_s, self.machine_total_s, self.reason),
             allowed=lambda: allowed,
+            machine_cores=8,
         )
 
     def pass_time(self, seconds: float, *, own: float = 0.0, children: float = 0.0, machine: float = 0.0) -> None:
@@ -77,9 +78,30 @@ def test_windows_count_by_the_measured_time_in_them() -> None:
     bench.meter.sample()
     bench.pass_time(5.0, children=2.0, machine=0.0)  # a validation: none of it is measured
     bench.meter.sample()
-    bench.interval(1.0, children=3.0, machine=0.0)
+    bench.interval(1.0, children=3.0, machine=3.0)
     bench.meter.sample()
-    assert figures(bench.meter)[:2] == pytest.approx(((3 * 100 + 1 * 300) / 4, 75.0))
+    assert figures(bench.meter)[:2] == pytest.approx(((3 * 100 + 1 * 300) / 4, (3 * 100 + 1 * 37.5) / 4))
+
+
+def test_what_this_process_does_outside_of_the_measurement_is_not_others() -> None:
+    """Iterations that wait beside work between them, in the same window: the machine is idle during iterations."""
+    bench = Bench()
+    bench.meter.sample()
+    bench.interval(0.5, own=0.0, machine=1.0)
+    bench.pass_time(0.5, own=7.0, machine=8.0)
+    bench.meter.sample()
+    # A core is in use by others throughout.
+    assert figures(bench.meter)[:2] == pytest.approx((0.0, 12.5))
+
+
+def test_the_machine_is_never_less_busy_than_a_part_of_it() -> None:
+    """Iterations that compute beside long waits in the same window."""
+    bench = Bench()
+    bench.meter.sample()
+    bench.interval(0.2, own=4.0, machine=4.0)
+    bench.pass_time(0.8)
+    bench.meter.sample()
+    assert figures(bench.meter)[:2] == pytest.approx((400.0, 50.0))
 
 
 def test_an_interval_longer_than_the_windows_fills_them() -> None:
@@ -138,7 +160,7 @@ def test_what_cannot_be_read_is_unknown_and_says_why_once() -> None:
     bench.reason = "access denied again"
     bench.interval(1.0, own=1.0, machine=4.0)
     bench.meter.sample()
-    assert figures(bench.meter) == (None, pytest.approx(50.0), None)
+    assert figures(bench.meter) == (None, None, None)
     assert bench.meter.reason == "access denied"
 
 

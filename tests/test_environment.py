@@ -43,6 +43,15 @@ def fit(root: Path, *loaders: Any, **options: Any) -> None:
     fit_tiny(pl, root, tiny_module(pl), *loaders, callbacks=[stopwatch(FakeClock())], **options)
 
 
+def test_how_often_a_run_logs_and_validates_is_a_condition(tmp_path: Path) -> None:
+    fit(tmp_path / "a", tiny_loader(2), tiny_loader(1))
+    fit(tmp_path / "b", tiny_loader(2), tiny_loader(1), log_every_n_steps=7, val_check_interval=1)
+
+    found = compare_runs([read_times(tmp_path / "a")], [read_times(tmp_path / "b")]).differences
+    changed = {difference.condition: difference.after for difference in found}
+    assert (changed["log_every_n_steps"], changed["val_check_interval"]) == (("7",), ("1",))
+
+
 class SlowDataset(torch.utils.data.Dataset[torch.Tensor]):
     """Each sample costs time on a scripted clock."""
 

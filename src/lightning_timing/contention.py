@@ -2,15 +2,13 @@
 
 What others used is what of the machine was in use (percent of all of its cores) less what this process and its
 children used (percent of one core, so by the number of the machine's cores). Both are means over the time measured,
-the machine's over windows of about a second, so a few percent say nothing: `OTHERS_SHARE` is far above that. Of another
-measurement than the whole iteration nothing is said: in such a window this process may do most of its work outside it.
+that of others and of the children over windows of about a second, so a few percent say nothing: `OTHERS_SHARE` is far
+above that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-
-from lightning_timing.phases import ITERATION
 
 if TYPE_CHECKING:
     from lightning_timing.figures import CpuUsage
@@ -33,7 +31,7 @@ def share_of_others(usage: CpuUsage | None, machine_cores: object, world_size: i
     """
     if usage is None or usage.machine_percent is None or usage.process_tree_percent is None or world_size > 1:
         return None
-    if usage.measurement != ITERATION or not isinstance(machine_cores, int) or machine_cores < 1:
+    if not isinstance(machine_cores, int) or machine_cores < 1:
         return None
     return max(0.0, usage.machine_percent - usage.process_tree_percent / machine_cores) / 100
 

@@ -78,10 +78,12 @@ class CpuUsageMeter:
     """Meters the CPU usage of one measurement: `begin` and `end` round each of its intervals, `start` and `stop` once.
 
     The use of this process, all threads included, is exact. That of its children (DataLoader workers and theirs) and of
-    the machine is approximate: sampled every second, or less often where many processes make that slow, and taken to be
-    even between two samples. A child that ended between samples is counted through the time it left with its parent;
-    one that nobody waited for is lost from then on. The first sample is a baseline. Meters share nothing, so several
-    may run at once. In a forked child the meter is dead: it starts and stops nothing, and knows nothing.
+    other processes is approximate: sampled every second, or less often where many processes make that slow, and taken
+    to be even between two samples. The machine's is that of all of them together: were it taken from samples alone, in
+    which this process does other things too, a part could exceed the whole. A child that ended between samples is
+    counted through the time it left with its parent; one that nobody waited for is lost from then on. The first sample
+    is a baseline. Meters share nothing, so several may run at once. In a forked child the meter is dead: it starts and
+    stops nothing, and knows nothing.
 
     Args:
         measurement: The name of the measurement.
@@ -89,6 +91,7 @@ class CpuUsageMeter:
         process_clock: Reads the CPU time of this process, in nanoseconds.
         reader: Takes the readings of children and machine; psutil's where None.
         allowed: Returns the number of cores that this process may use.
+        machine_cores: The number of the machine's cores; None: as Python counts them.
 
     Raises:
         ImportError: `reader` is None and psutil is not installed.
@@ -102,6 +105,7 @@ class CpuUsageMeter:
         process_clock: Clock = time.process_time_ns,
         reader: Callable[[], CpuReading] | None = None,
         allowed: Callable[[], float] | None = None,
+        machine_cores: int | None = None,
     ) -> None:
         self.measurement = measurement
         self._clock = clock
@@ -109,8 +113,9 @@ class CpuUsageMeter:
         self._read = PsutilReader() if reader is None else reader
         self._allowed = allowed
         self._allowed_cpus: float | None = None
+        self._machine_cores = machine_cores or os.cpu_count() or 1
         self._progress: _Progress = (0, 0, None, 0)
-        self._rates = _SampledRate(), _SampledRate()  # of the children and of the machine, replaced together
+        self._rates = _SampledRate(), _SampledRate()  # of the children and of other processes, replaced together
         self._kept: tuple[int, int, tuple[float, int], tuple[float, int]] = (0, 0, (0.0, 0), (0.0, 0))
         self._reason: str | None = None
         self._pid = os.getpid()
@@ -142,15 +147,15 @@ class CpuUsageMeter:
     def keep(self) -> None:
         """Keeps what was metered so far, but for an open interval, when `forget` is called."""
         measured_ns, used_ns, _, _ = self._progress
-        children, machine = self._rates
-        self._kept = (measured_ns, used_ns, children.weighted, machine.weighted)
+        children, others = self._rates
+        self._kept = (measured_ns, used_ns, children.weighted, others.weighted)
 
     def forget(self) -> None:
         """Forgets what was metered since the last call of `keep`, an open interval included: it does not count."""
-        measured_ns, used_ns, children, machine = self._kept
+        measured_ns, used_ns, children, others = self._kept
         self._progress = (measured_ns, used_ns, None, 0)
         # New ones, and after the progress: a sample that is being taken belongs to the old ones.
-        self._rates = _SampledRate(children), _SampledRate(machine)
+        self._rates = _SampledRate(children), _SampledRate(others)
 
     @property
     def was_used(self) -> bool:
@@ -187,14 +192,16 @@ class CpuUsageMeter:
         """Takes one reading now. The sampler's work: it walks /proc, so keep it off the training thread."""
         if self._allowed_cpus is None:
             self._allowed_cpus = (self._allowed or _allowed_cpus)()
-        children, machine = self._rates  # before the progress, see `forget`
+        children, others = self._rates  # before the progress, see `forget`
         now = self._clock()
         measured_ns, _, open_since_ns, _ = self._progress
         if open_since_ns is not None:
             measured_ns += now - open_since_ns
         reading = self._read()
         children.add(measured_ns, reading.children_s, now / NS_IN_S)
-        machine.add(measured_ns, reading.machine_busy_s, reading.machine_total_s)
+        if reading.machine_busy_s is not None and reading.children_s is not None:
+            own_s = self._process_clock() / NS_IN_S
+            others.add(measured_ns, reading.machine_busy_s - reading.children_s - own_s, reading.machine_total_s)
         self._reason = self._reason or reading.reason
 
     def result(self) -> CpuUsage:
@@ -203,10 +210,11 @@ class CpuUsageMeter:
         if open_since_ns is not None:
             used_ns += self._process_clock() - open_used_ns
             measured_ns += self._clock() - open_since_ns
-        children, machine = (rate.value for rate in self._rates)
+        children, others = (rate.value for rate in self._rates)
         if os.getpid() != self._pid or not measured_ns:
             return CpuUsage(self.measurement, None, None, None)
         tree = None if children is None else used_ns / measured_ns + children
+        machine = None if tree is None or others is None else min(others + tree / self._machine_cores, 1.0)
         return CpuUsage(
             measurement=self.measurement,
             process_tree_percent=None if tree is None else 100 * tree,

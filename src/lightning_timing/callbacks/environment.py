@@ -47,14 +47,22 @@ def environment(trainer: Any) -> dict[str, Any]:
 
 
 def conditions(trainer: Any) -> dict[str, Any]:
-    """What else a run's speed depends on: strategy, precision, accumulation, clipping, number of processes."""
+    """What else a run's speed depends on: strategy, precision, accumulation, how often it validates and logs ..."""
     return {
         "strategy": type(trainer.strategy).__name__,
         "precision": str(trainer.precision),
         "accumulate_grad_batches": trainer.accumulate_grad_batches,
         "gradient_clip_val": trainer.gradient_clip_val,
+        "log_every_n_steps": trainer.log_every_n_steps,
+        "check_val_every_n_epoch": trainer.check_val_every_n_epoch,
+        "val_check_interval": _plain(trainer.val_check_interval),
         "world_size": trainer.world_size,
     }
+
+
+def _plain(setting: Any) -> Any:
+    """A setting that can be written; a time, which some may be, as a text."""
+    return setting if type(setting) in _PLAIN else str(setting)
 
 
 def loaders(trainer: Any) -> dict[str, dict[str, Any]]:
