@@ -1,8 +1,8 @@
-// "queued": a type of accelerator for torch that every machine has. Two devices, whose streams are threads.
+// "queued": a type of accelerator for torch that every machine has. Two devices, each with a default stream and others.
 //
 // Kernels of a known length, events and waits are enqueued on a stream and done in order, later, as on a GPU; while a
-// stream is captured, asking for anything else is an error, as in CUDA. Each stream keeps the device's time: a kernel
-// takes just as long as it was told, however late its thread is. What torch itself computes is done on the host, at once.
+// stream is captured, asking for anything else is an error, as in CUDA. A kernel takes just as long as it was told, so a
+// stream is no more than the time at which it will be done. What torch itself computes is done on the host, at once.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -18,14 +18,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
-#include <vector>
 
 namespace {
 
@@ -41,78 +37,28 @@ void refuse_while_capturing() {
   TORCH_CHECK(!capturing, "operation not permitted when stream is capturing");
 }
 
-// What an event stands for since it was recorded last. As kernels take what they were told, it is known when it will be.
-struct Moment {
-  Clock::time_point at;
-  std::atomic<bool> is_reached{false};
-};
-
+// When a stream will have done all that is enqueued on it. As kernels take what they were told, that is known at once.
 class Queue {
  public:
-  Queue() {
-    std::thread([this] { run(); }).detach();
-  }
-
-  void enqueue_kernel(Duration duration) {
-    enqueue(Clock::time_point::min(), duration, nullptr);
-  }
-
-  std::shared_ptr<Moment> enqueue_moment() {
-    auto moment = std::make_shared<Moment>();
-    enqueue(Clock::time_point::min(), Duration::zero(), moment);
-    return moment;
-  }
-
-  void enqueue_wait_for(const Moment& moment) {
-    enqueue(moment.at, Duration::zero(), nullptr);
-  }
-
-  bool is_idle() {
+  Clock::time_point enqueue(Duration duration, Clock::time_point earliest = Clock::time_point::min()) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return entries_.empty();
+    free_ = std::max({free_, Clock::now(), earliest}) + duration;
+    return free_;
   }
 
-  void wait() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return entries_.empty(); });
+  Clock::time_point free() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return free_;
   }
 
  private:
-  void enqueue(Clock::time_point earliest, Duration duration, std::shared_ptr<Moment> moment) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    free_ = std::max({free_, Clock::now(), earliest}) + duration;
-    if (moment) {
-      moment->at = free_;
-    }
-    entries_.emplace_back(free_, std::move(moment));
-    changed_.notify_all();
-  }
-
-  [[noreturn]] void run() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return !entries_.empty(); });
-      const auto [end, moment] = entries_.front();
-      lock.unlock();
-      std::this_thread::sleep_until(end);
-      lock.lock();
-      if (moment) {
-        moment->is_reached = true;
-      }
-      entries_.pop_front();
-      changed_.notify_all();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Clock::time_point free_;  // when all that is enqueued will be done
-  std::deque<std::pair<Clock::time_point, std::shared_ptr<Moment>>> entries_;
+  std::mutex mutex_;  // autograd enqueues from a thread of its own
+  Clock::time_point free_;
 };
 
-// The streams of each device, the default one first. Never destroyed, as their threads run until the process has ended.
+// The streams of each device, the default one first.
 std::mutex streams_mutex;
-auto& streams = *new std::array<std::vector<std::unique_ptr<Queue>>, kDevices>();
+std::array<std::deque<Queue>, kDevices> streams;
 thread_local std::array<c10::StreamId, kDevices> current_stream{};
 thread_local c10::DeviceIndex current_device = 0;
 
@@ -120,9 +66,9 @@ Queue& queue(c10::DeviceIndex device, c10::StreamId stream) {
   const std::lock_guard<std::mutex> lock(streams_mutex);
   auto& own = streams[device];
   while (own.size() <= static_cast<size_t>(stream)) {
-    own.push_back(std::make_unique<Queue>());
+    own.emplace_back();
   }
-  return *own[stream];
+  return own[stream];
 }
 
 Queue& queue(const c10::Stream& stream) {
@@ -130,7 +76,7 @@ Queue& queue(const c10::Stream& stream) {
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
-  using Event = std::shared_ptr<Moment>;
+  using Event = Clock::time_point;  // when the device gets there
 
   Guard() = default;
   explicit Guard(c10::DeviceType) {}
@@ -176,16 +122,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream& stream) const override {
     refuse_while_capturing();
-    return queue(stream).is_idle();
+    return queue(stream).free() <= Clock::now();
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     refuse_while_capturing();
-    queue(stream).wait();
+    std::this_thread::sleep_until(queue(stream).free());
   }
   void synchronizeDevice(c10::DeviceIndex device) const override {
     refuse_while_capturing();
     for (size_t stream = 0; stream < streams[device].size(); ++stream) {
-      queue(device, static_cast<c10::StreamId>(stream)).wait();
+      std::this_thread::sleep_until(queue(device, static_cast<c10::StreamId>(stream)).free());
     }
   }
 
@@ -195,26 +141,27 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (*event == nullptr) {
       *event = new Event();
     }
-    *static_cast<Event*>(*event) = queue(stream).enqueue_moment();
+    *static_cast<Event*>(*event) = queue(stream).enqueue(Duration::zero());
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) {
-      queue(stream).enqueue_wait_for(**static_cast<Event*>(event));
+      queue(stream).enqueue(Duration::zero(), *static_cast<Event*>(event));
     }
   }
   bool queryEvent(void* event) const override {
     refuse_while_capturing();
-    return event == nullptr || (*static_cast<Event*>(event))->is_reached;
+    return event == nullptr || *static_cast<Event*>(event) <= Clock::now();
   }
   void synchronizeEvent(void* event) const override {
-    while (!queryEvent(event)) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    refuse_while_capturing();
+    if (event != nullptr) {
+      std::this_thread::sleep_until(*static_cast<Event*>(event));
     }
   }
   double elapsedTime(void* start, void* end, c10::DeviceIndex) const override {
     refuse_while_capturing();
     TORCH_CHECK(queryEvent(start) && queryEvent(end), "device not ready");
-    const Duration elapsed = (*static_cast<Event*>(end))->at - (*static_cast<Event*>(start))->at;
+    const Duration elapsed = *static_cast<Event*>(end) - *static_cast<Event*>(start);
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
@@ -311,7 +258,7 @@ void on_the_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 void kernel(int64_t device, double milliseconds) {
   const auto duration = std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(milliseconds));
-  queue(static_cast<c10::DeviceIndex>(device), current_stream[device]).enqueue_kernel(duration);
+  queue(static_cast<c10::DeviceIndex>(device), current_stream[device]).enqueue(duration);
 }
 
 void set_capturing(bool value) {
