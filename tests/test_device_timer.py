@@ -3,10 +3,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from threading import Thread
 
 import pytest
-from simulated_device import MS, SimulatedClock, SimulatedDevice
+from simulated_device import MS, SimulatedClock, SimulatedDevice, SimulatedEvent, Stream
 
 from lightning_timing.device import synchronize
 from lightning_timing.device_overlap import LAUNCH_NS
@@ -499,22 +500,74 @@ def test_what_an_idle_device_takes_to_begin_overlaps_nothing() -> None:
     assert overlapped_ms(last) == {"data_wait": 0.0, "forward": 0.0, "iteration": 0.0}
 
 
-def test_nothing_is_known_before_an_edge_without_an_event_and_a_phase_needs_all_of_its_stretches() -> None:
+def test_nothing_is_known_of_stretches_round_an_edge_without_an_event_alone() -> None:
     bench = PhasedBench()
     bench.phases(forward=(50.0, 1.0))
     edges = [bench.timer.mark()]
+    bench.clock.work(2.0)
+    edges.append(bench.timer.mark())
     with bench.device.capture():
+        bench.clock.work(1.0)
         edges.append(bench.timer.mark())
+    bench.clock.work(1.0)
     edges += [bench.timer.mark()]
     bench.clock.work(3.0)
     edges += [bench.timer.mark()]
-    bench.timer.add("other", (edges[0], edges[1]), (edges[2], edges[3]))
-    bench.timer.add("forward", (edges[2], edges[3]))
+    stretches = list(pairwise(edges))
+    bench.timer.add("other", stretches[0], stretches[3])
+    bench.timer.add("zero_grad", stretches[1])
+    bench.timer.add("forward", stretches[2])
+    bench.timer.add("iteration", (edges[0], edges[-1]))
     bench.timer.end_iteration(0, edges[-1], edges)
 
     *_, last = bench.timer.drain()
-    assert overlapped_ms(last) == {"forward": 3.0}
+    # Of the stretch before that edge it is known, since it is what comes before all others that tells.
+    assert overlapped_ms(last) == {"other": 5.0, "zero_grad": 1.0, "iteration": 6.0}
     assert bench.timer.reason is None
+
+
+def test_edges_on_several_streams_tell_as_much_as_on_one() -> None:
+    """As where a hook makes another stream current, and a later one reads the loss."""
+    bench = PhasedBench()
+    bench.phases(forward=(1.0, None))
+    side = bench.device.new_stream()
+    edges = [bench.timer.mark()]
+    with bench.device.on(side):
+        bench.device.launch(40.0)
+        edges.append(bench.timer.mark())
+        bench.clock.work(30.0)
+    edges.append(bench.timer.mark())
+    bench.timer.add("callbacks", (edges[1], edges[2]))
+    bench.timer.add("iteration", (edges[0], edges[2]))
+    bench.timer.end_iteration(0, edges[2], edges)
+
+    *_, last = bench.timer.drain()
+    assert overlapped_ms(last) == {"callbacks": 30.0, "iteration": 30.0}
+
+
+def test_a_host_that_is_held_up_as_it_records_an_event_is_not_taken_to_be_ahead() -> None:
+    """The operating system, or Python's lock, gives the processor to another thread between the event and the clock."""
+    bench = PhasedBench()
+    record = bench.device.record
+
+    def record_slowly(event: SimulatedEvent) -> Stream:
+        stream = record(event)
+        bench.clock.work(5.0)
+        return stream
+
+    for _ in range(3):
+        edges = [bench.timer.mark()]
+        bench.device.launch(1.0)
+        bench.clock.work(20.0)
+        with pytest.MonkeyPatch.context() as slow:
+            slow.setattr(bench.device, "record", record_slowly)
+            edges.append(bench.timer.mark())
+        bench.timer.add("iteration", (edges[0], edges[1]))
+        bench.timer.end_iteration(0, edges[1], edges)
+
+    resolved = bench.timer.drain()
+    assert [overlapped_ms(times) for times in resolved] == [{"iteration": 0.0}] * 3
+    assert ahead_ms(resolved) == [0.0] * 3
 
 
 def test_each_stretch_is_asked_of_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,9 @@ LAUNCH_NS: Final = 100_000
 """A lead up to this may be what it takes an idle device to begin: microseconds with CUDA, more in virtual machines."""
 
 
+UNTIMED_NS: Final = -(2**62)
+"""In place of a device time that is not known. Stays below zero whatever is added."""
+
 StretchTime = tuple[int, int]
 """Of a stretch: the time on the device, and the host time in which the device is known to have had work, both in ns."""
 
@@ -29,28 +32,33 @@ def times_between(edges: Sequence[Mark], ahead_ns: int, device: Device) -> dict[
     since work that is enqueued within a stretch is not known to be there.
 
     Args:
-        edges: The marks at an iteration's edges, in their order.
+        edges: The marks at an iteration's edges, in their order; the last one has an event.
         ahead_ns: How far the host was ahead at the last one.
-        device: The device, which has reached them.
+        device: The device, which has reached all of them.
 
     Returns:
-        The times of each stretch, and of that from the first edge to the last. Nothing is known of those before an edge
-        without an event or on another stream.
+        The times of each stretch that begins at an edge with an event, and of that from the first edge to the last, of
+        which the overlap is that of these together.
     """
     times: dict[DeviceStretch, StretchTime] = {}
+    if not edges:
+        return times
     whole_ns = 0
+    later = edges[-1]
     for place in range(len(edges) - 1, 0, -1):
         start, end = edges[place - 1], edges[place]
-        if start.event is None or start.order != end.order:
-            return times
-        device_ns = device.elapsed_ns(start.event, end.event)
-        overlapped_ns = host_ns = end.host_ns - start.host_ns
-        ahead_ns += host_ns - device_ns
-        if ahead_ns - LAUNCH_NS < host_ns:
+        if start.event is None:
+            continue
+        device_ns = device.elapsed_ns(start.event, later.event)
+        ahead_ns += later.host_ns - start.host_ns - device_ns
+        overlapped_ns = end.host_ns - start.host_ns
+        if ahead_ns - LAUNCH_NS < overlapped_ns:
             overlapped_ns = ahead_ns - LAUNCH_NS if ahead_ns > LAUNCH_NS else 0
         whole_ns += overlapped_ns
-        times[start, end] = device_ns, overlapped_ns
+        times[start, end] = device_ns if later is end else UNTIMED_NS, overlapped_ns
+        later = start
     if times:
         first, last = edges[0], edges[-1]
-        times[first, last] = device.elapsed_ns(first.event, last.event), whole_ns
+        device_ns = UNTIMED_NS if first.event is None else device.elapsed_ns(first.event, last.event)
+        times[first, last] = device_ns, whole_ns
     return times

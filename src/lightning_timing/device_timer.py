@@ -17,7 +17,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from lightning_timing.clocks import Clock, monotonic_ns
-from lightning_timing.device_overlap import times_between
+from lightning_timing.device_overlap import UNTIMED_NS, times_between
 from lightning_timing.host_lead import HostLead
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 MAX_EVENTS: Final = 4096
 """Events in use at once. A thousand launches are what a CUDA device takes before the host has to wait for it."""
-
-_UNKNOWN_NS: Final = -(2**62)
-"""Stays below zero whatever is added."""
-_UNTIMED: Final = (_UNKNOWN_NS, _UNKNOWN_NS)
 
 _LOOKS_AT_THE_END: Final = 200
 _PAUSE_S: Final = 0.01
@@ -42,15 +38,24 @@ class Mark:
 
     Attributes:
         event: The event, or None.
-        host_ns: When the host recorded it.
+        host_ns: When the host had recorded it.
+        not_before_ns: A moment before that. The host may be held up between the event and its clock.
         order: The thread that recorded it and the stream: of two marks with the same, the device reaches the one first
             that was recorded first.
     """
 
-    __slots__ = ("_pool", "event", "host_ns", "order")
+    __slots__ = ("_pool", "event", "host_ns", "not_before_ns", "order")
 
-    def __init__(self, event: Event | None, host_ns: int, order: tuple[int, Hashable], pool: deque[Event]) -> None:
+    def __init__(
+        self,
+        event: Event | None,
+        not_before_ns: int,
+        host_ns: int,
+        order: tuple[int, Hashable],
+        pool: deque[Event],
+    ) -> None:
         self.event = event
+        self.not_before_ns = not_before_ns
         self.host_ns = host_ns
         self.order = order
         self._pool = pool
@@ -75,7 +80,7 @@ class DeviceTimes(Generic[_Key]):
         untimed: The number of intervals without a device time, by measurement.
         ahead_ns: How far the host was ahead of the device at the iteration's end, an estimate; None where not known.
         overlapped_ns: By measurement, the host time of its intervals in which the device is known to have had work, an
-            estimate: of those that are made up of the stretches between the iteration's edges.
+            estimate: of those between the iteration's edges.
     """
 
     key: _Key
@@ -94,7 +99,7 @@ class _Iteration(Generic[_Key]):
 
     def marks(self) -> set[Mark]:
         timed = {mark for _, stretches in self.intervals for stretch in stretches for mark in stretch}
-        return {mark for mark in (*timed, self.end) if mark.event is not None}
+        return {mark for mark in (*timed, *self.edges, self.end) if mark.event is not None}
 
 
 class DeviceTimer(Generic[_Key]):
@@ -144,12 +149,12 @@ class DeviceTimer(Generic[_Key]):
 
     def mark(self) -> Mark:
         """Records an event on this thread's current stream. Untimed where that is not possible."""
-        event = stream = None
+        before_ns = self._clock()
         if self._reason is None:
             try:
                 event, stream = self._record()
                 order = get_ident(), stream
-                mark = Mark(event, self._clock(), order, self._pool)
+                mark = Mark(event, before_ns, self._clock(), order, self._pool)
                 self._lead.look(mark)
                 if event is not None and order != self._order:
                     self._has_one_order = self._order is None
@@ -158,7 +163,7 @@ class DeviceTimer(Generic[_Key]):
                 self._go_off(error)
             else:
                 return mark
-        return Mark(None, self._clock(), (get_ident(), None), self._pool)
+        return Mark(None, before_ns, before_ns, (get_ident(), None), self._pool)
 
     def add(self, measurement: str, *stretches: DeviceStretch) -> None:
         """Takes an interval that has ended.
@@ -270,29 +275,33 @@ class DeviceTimer(Generic[_Key]):
         ahead_ns = self._lead.at(iteration.end, self._clock()) if timed else None
         known = {} if ahead_ns is None else times_between(iteration.edges, ahead_ns, self._device)
         for measurement, stretches in iteration.intervals:
-            device_ns, overlap_ns = self._times_of(stretches, known) if timed else _UNTIMED
+            device_ns, overlap_ns = self._times_of(stretches, known) if timed else (UNTIMED_NS, None)
             if device_ns < 0:  # also where it ended on another stream, which was ahead of the one on which it began
                 untimed[measurement] += 1
-                continue
-            samples_ns.setdefault(measurement, []).append(device_ns)
-            if overlap_ns >= 0:
+            else:
+                samples_ns.setdefault(measurement, []).append(device_ns)
+            if overlap_ns is not None:
                 overlapped_ns[measurement] = overlapped_ns.get(measurement, 0) + overlap_ns
+        ahead_ns = None if ahead_ns is None else max(ahead_ns, 0)
         return DeviceTimes(iteration.key, samples_ns, untimed, ahead_ns, overlapped_ns)
 
-    def _times_of(self, stretches: Sequence[DeviceStretch], known: Mapping[DeviceStretch, StretchTime]) -> StretchTime:
-        """Returns the times of an interval; one that is not known is below zero."""
-        device_ns = overlapped_ns = 0
+    def _times_of(
+        self, stretches: Sequence[DeviceStretch], known: Mapping[DeviceStretch, StretchTime]
+    ) -> tuple[int, int | None]:
+        """Returns an interval's time on the device, below zero where it has none, and what is overlapped, if known."""
+        device_ns = 0
+        overlapped_ns: int | None = None
         for stretch in stretches:
             found = known.get(stretch)
             if found is not None:
                 device_ns += found[0]
-                overlapped_ns += found[1]
+                overlapped_ns = found[1] if overlapped_ns is None else overlapped_ns + found[1]
                 continue
             start, end = stretch
             if start.event is None or end.event is None:
-                return _UNTIMED
-            device_ns += self._device.elapsed_ns(start.event, end.event)
-            overlapped_ns = _UNKNOWN_NS
+                device_ns += UNTIMED_NS
+            else:
+                device_ns += self._device.elapsed_ns(start.event, end.event)
         return device_ns, overlapped_ns
 
     def _go_off(self, error: Exception) -> None:

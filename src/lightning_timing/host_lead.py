@@ -67,7 +67,7 @@ class HostLead:
         Args:
             latest: A mark that was recorded just now.
         """
-        if latest.event is None or get_ident() != self._thread:
+        if latest.event is None or latest.order[0] != self._thread:
             return
         watched = self._watched
         if watched is not None:
@@ -75,7 +75,7 @@ class HostLead:
                 self._unready_ns = latest.host_ns
                 return
             self._note(_Sighting(watched, self._unready_ns, self._clock(), self._watched_in))
-        self._watched, self._watched_in, self._unready_ns = latest, self._iteration, latest.host_ns
+        self._watched, self._watched_in, self._unready_ns = latest, self._iteration, latest.not_before_ns
 
     def _note(self, sighting: _Sighting) -> None:
         sightings = self._sightings
@@ -92,6 +92,8 @@ class HostLead:
     def at(self, end: Mark, seen_ready_ns: int) -> int | None:
         """Returns the host's lead at the end of an iteration, in nanoseconds. To be called for them in their order.
 
+        It is below 0 where the device had reached that mark while the host was held up on the way to its clock.
+
         Args:
             end: The mark at its end, which the device has reached.
             seen_ready_ns: When it was known to have, on the host's clock.
@@ -105,12 +107,15 @@ class HostLead:
             sighting = self._sightings.popleft()
             if sighting.mark.order == end.order:
                 self._go_on_to(sighting.mark, sighting.not_before_ns, sighting.not_after_ns)
-        self._go_on_to(end, end.host_ns, seen_ready_ns)
+        self._go_on_to(end, end.not_before_ns, seen_ready_ns)
         return self._lead_ns
 
     def _go_on_to(self, mark: Mark, not_before_ns: int, not_after_ns: int) -> None:
-        if self._last is not None:
+        at_least_ns, at_most_ns = not_before_ns - mark.host_ns, not_after_ns - mark.host_ns
+        if self._last is None:
+            self._lead_ns = at_least_ns
+        else:
             device_ns = self._device.elapsed_ns(self._last.event, mark.event)
             self._lead_ns += device_ns - (mark.host_ns - self._last.host_ns)
-        self._lead_ns = min(max(self._lead_ns, not_before_ns - mark.host_ns), not_after_ns - mark.host_ns)
+        self._lead_ns = min(max(self._lead_ns, at_least_ns), at_most_ns)
         self._last = mark
