@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from figures import device, measurement, not_measured, stage
@@ -633,3 +634,22 @@ def test_the_documentation_states_every_verdict() -> None:
         "mixed",
     ):
         assert re.search(f"`{name}`", text)
+
+
+README = Path(verdict.__file__).parents[2] / "README.md"
+
+
+@pytest.mark.skipif(not README.exists(), reason="the documentation is in the repository only")
+def test_the_readme_has_every_verdict_with_its_threshold() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    for phase, heavy in HEAVY_SHARES.items():
+        assert any(line.startswith(f"| `{heavy.name}` | `{phase}` takes {100 * heavy.threshold:g} %") for line in lines)
+    shares = {
+        verdict.VALIDATION_HEAVY: f"{100 * verdict.VALIDATION_SHARE:g} %",
+        verdict.EPOCH_START_HEAVY: f"{100 * verdict.HEAVY_OUTSIDE[FIRST_DATA_WAIT].threshold:g} %",
+        verdict.COMPUTE_BOUND: f"{100 * verdict.COMPUTE_SHARE:g} %",
+        verdict.UNEVEN_STEPS: f"{verdict.UNEVEN_RATIO:g} times",
+    }
+    for name, share in shares.items():
+        assert any(line.startswith(f"| `{name}` |") and share in line for line in lines)
+    assert any(f"the device has work for {100 * verdict.DEVICE_BUSY:g} %" in line for line in lines)
