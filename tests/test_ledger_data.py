@@ -182,6 +182,18 @@ class HandMadeGraphs(Graphs):
     batch_size = num_graphs
 
 
+@pytest.mark.parametrize("sizes", [[8, 8], {"a": 8, "b": 8}, [8, 16]], ids=str)
+def test_of_several_loaders_in_step_the_size_is_unknown(sizes: Any, tmp_path: Path) -> None:
+    """Their batch looks as one of inputs and targets does."""
+    each = sizes.values() if isinstance(sizes, dict) else sizes
+    made = [tiny_loader(2, size) for size in each]
+    loaders = dict(zip(sizes, made, strict=True)) if isinstance(sizes, dict) else made
+    module = tiny_module(lightning(), training_step=lambda self, *_: self.layer(torch.ones(1, 2)).sum())
+    fit_tiny(lightning(), tmp_path, module, loaders, callbacks=[stopwatch(FakeClock())])
+
+    assert [row["samples"] for row in rows(tmp_path)] == [None] * 2
+
+
 @pytest.mark.parametrize(
     ("batch", "samples"),
     [

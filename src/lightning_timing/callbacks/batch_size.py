@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 _MAX_DEPTH: Final = 3
@@ -22,6 +22,19 @@ def batch_size(batch: Any) -> int | None:
         return None if _is_doubtful(batch, size) else size
     except Exception:  # noqa: BLE001  # a batch is anybody's object; torch's nested tensors, for one, raise at `shape`
         return None
+
+
+def size_of_batches(loaders: Any) -> Callable[[Any], int | None]:
+    """Returns what tells the size of the batches of a Trainer's loader: of several loaders in step, that it is unknown.
+
+    Args:
+        loaders: As `trainer.train_dataloader` has it: the loader, or a collection of several.
+    """
+    return _unknown if isinstance(loaders, (tuple, list, Mapping)) and len(loaders) > 1 else batch_size
+
+
+def _unknown(_: Any) -> None:
+    return None
 
 
 def _first_dimension(batch: Any) -> int | None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from lightning_timing.callbacks.base import SKIPPABLE_HOOKS, TimingCallback
-from lightning_timing.callbacks.batch_size import batch_size
 from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.session import Session, call_last, join
 from lightning_timing.parts import warn_that_off
@@ -106,7 +105,8 @@ class PhaseCallback(TimingCallback):
             return
         try:
             if session.is_installed(trainer):
-                label = _label((trainer.current_epoch, batch_idx, session.steps.completed, batch_size(batch), False))
+                size = session.size_of(batch)
+                label = _label((trainer.current_epoch, batch_idx, session.steps.completed, size, False))
                 session.trail.note(session.batch_started, label)
             elif not session.is_deaf and self._is_of(trainer):
                 session.is_deaf = True

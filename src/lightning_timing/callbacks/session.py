@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any, Final
 
 from lightning_timing.callbacks.actions import STEPS, ActionMeanings, overrides
+from lightning_timing.callbacks.batch_size import batch_size, size_of_batches
 from lightning_timing.callbacks.epoch_metrics import watch_epoch_metrics
 from lightning_timing.callbacks.exception_watch import ExceptionWatch
 from lightning_timing.callbacks.followers import Followers, PhaseFollower
@@ -53,6 +54,7 @@ class Session:
         trail: Keeps the boundaries that the machine handles later.
         batch_started: Handles that a batch of the Trainer's own has started; always the same object.
         steps: Counts the optimizer's steps.
+        size_of: Tells how many samples a batch of training holds, or None.
         members: The followers that have joined and not left.
         is_deaf: Whether it was noticed that the profiler was replaced in mid-run.
         on_exception: Called when an exception ends the run, before any other callback's `on_exception`.
@@ -72,6 +74,7 @@ class Session:
         self._is_automatic: bool | None = None
         self.batch_started = self.machine.batch_started
         self.steps: StepCount = AskTheTrainer(trainer)
+        self.size_of: Callable[[Any], int | None] = batch_size
         epoch_begins = partial(self._epoch_begins, trainer)
         self.on_off: list[Callable[[], None]] = []
         self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=self._turn_off)
@@ -156,6 +159,7 @@ class Session:
     def _epoch_begins(self, trainer: Any) -> None:
         """Begins an epoch, and reads what was not settled in `setup` or may have changed since the last epoch."""
         self.machine.epoch_began()
+        self.size_of = size_of_batches(trainer.train_dataloader)
         self._look_how_it_optimizes(trainer)
         self._look_who_steps(trainer)
         self._look_who_logs(trainer)
