@@ -152,6 +152,19 @@ def test_what_occurs_less_often_is_not_judged_by_what_it_takes_when_it_does(tmp_
     assert not judge(back, 0.05, [CHECKPOINT]).has_judged
 
 
+def test_validating_less_often_is_said_as_it_is_in_no_row(tmp_path: Path) -> None:
+    def run(name: str, validated: int) -> Path:
+        train, validate = ([phases(forward=ms * MS)] * count for ms, count in ((10, 100), (5, validated)))
+        return write_lines(tmp_path / name, [header(), *rows(train), *rows(validate, stage="validate"), end()])
+
+    before, after = run("a", 400), run("b", 100)
+    assert compare(before, after).notes[-1] == (
+        "validation has 4 iterations for each of training before and 1 after, which take 20 and 5 ms: that is in "
+        "none of the figures below"
+    )
+    assert "validation has" not in "".join(compare(before, run("c", 380)).notes)
+
+
 def test_a_longer_run_has_more_of_everything_as_often(tmp_path: Path) -> None:
     before = write_lines(tmp_path / "a", [header(), *rows_with(5, 100), end()])
     after = write_lines(tmp_path / "b", [header(), *rows_with(5, 300), end()])

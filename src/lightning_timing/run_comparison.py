@@ -28,7 +28,7 @@ from lightning_timing.median_change import (
     mean_change,
     median_change,
 )
-from lightning_timing.phases import ITERATION, OTHER, PHASES, STAGES, place_in_loop, whole_of
+from lightning_timing.phases import ITERATION, OTHER, PHASES, STAGES, TRAIN, VALIDATE, place_in_loop, whole_of
 from lightning_timing.run_times import Measured
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         notes.append(ONE_RUN_A_SIDE)
     elif 1 in (len(before), len(after)):
         notes.append(ONE_RUN_BESIDE_SEVERAL)
+    notes += _validation_note(sides[TRAIN], sides[VALIDATE])
     return Comparison(
         before=tuple(str(run.path) for run in before),
         after=tuple(str(run.path) for run in after),
@@ -99,6 +100,24 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         ),
         notes=tuple(notes),
     )
+
+
+def _validation_note(train: Sequence[_RunsInStage], validate: Sequence[_RunsInStage]) -> Iterator[str]:
+    """Says what validation comes to where a training validates more or less often, of which no row tells."""
+    if not all(side.times(_ITERATION) for side in (*train, *validate)):
+        return
+    (often, took_ms), (often_after, took_after_ms) = map(_validation_of, train, validate)
+    if not 1 / MAX_FREQUENCY_RATIO < often_after / often < MAX_FREQUENCY_RATIO:
+        yield (
+            f"validation has {often:.3g} iterations for each of training before and {often_after:.3g} after, which "
+            f"take {took_ms:.3g} and {took_after_ms:.3g} ms: that is in none of the figures below"
+        )
+
+
+def _validation_of(train: _RunsInStage, validate: _RunsInStage) -> tuple[float, float]:
+    """Returns how many iterations validation has for each of training, and what these take in milliseconds."""
+    iterations, times = sum(map(len, train.times(_ITERATION))), validate.times(_ITERATION)
+    return sum(map(len, times)) / iterations, sum(float(ns.sum()) for ns in times) / iterations / 1e6
 
 
 def _contention(runs: Sequence[RunTimes]) -> list[tuple[str, ...]]:
