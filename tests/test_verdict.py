@@ -311,7 +311,7 @@ def test_a_hook_that_waits_for_the_device_is_not_heavy() -> None:
     assert found.name == "compute-bound"
     assert found.evidence == (
         "the device has work for at least 94 % of the iterations' time, so it sets the pace; "
-        "70 % of its time is backward"
+        "70 % of the device's time is backward"
     )
     assert found.advice.startswith("look at the device's own work")
 
@@ -323,7 +323,69 @@ def test_time_that_the_devices_work_overlaps_is_the_models_own() -> None:
 
     assert found is not None
     assert found.name == "compute-bound"
-    assert found.evidence.startswith("the device has work for at least 69 % of the iterations' time")
+    assert found.evidence == (
+        "the device has work for at least 69 % of the iterations' time, the model's own work takes 89 %; "
+        "12 % of the device's time is forward"
+    )
+
+
+def test_the_hook_that_keeps_the_device_waiting_is_named_and_not_the_one_that_waits_for_it() -> None:
+    figures = stage(forward=0.3, callbacks=0.7)
+    parts = {
+        f"callbacks/{name}": measurement(
+            total_s,
+            whole_s=1.0,
+            iterations=100,
+            parent="callbacks",
+            device=replace(device(total_s, 100), overlapped_s=overlapped_s),
+        )
+        for name, total_s, overlapped_s in (("ReadsLoss", 0.45, 0.44), ("Slow", 0.25, 0.0))
+    }
+    waiting = overlapped(figures, callbacks=0.44)
+    found = judge_stage(replace(waiting, measurements={**waiting.measurements, **parts}))
+
+    assert found is not None
+    assert found.evidence.startswith(
+        "hooks take 70 % of the iterations' time (at most 26 % while the device has nothing to do), "
+        "above all those of Slow, the model's own work 74 %"
+    )
+
+
+def test_a_phase_that_is_larger_for_the_devices_work_alone_is_not_said_not_to_recur() -> None:
+    figures = stage(forward=0.2, data_wait=0.18, callbacks=0.47, other=0.15)
+    found = judge_stage(overlapped(figures, callbacks=0.42, forward=0.05, data_wait=0.02))
+
+    assert found is not None
+    assert found.evidence == (
+        "no phase stands out: the model's own work takes 64 %, data_wait is the largest of what may hold the device up "
+        "with 16 %"
+    )
+
+
+def test_a_host_that_waits_for_the_device_now_and_then_is_not_uneven() -> None:
+    """A logger reads the loss at every tenth batch and then writes for a while: 8 ms beside 60 ms of the device."""
+    figures = overlapped(stage(forward=0.1, callbacks=0.58, other=0.02), forward=0.1, callbacks=0.5, other=0.02)
+    uneven = {name: replace(figures.measurements[name], p50_s=0.001, p95_s=0.055) for name in (ITERATION, CALLBACKS)}
+    found = judge_stage(replace(figures, measurements={**figures.measurements, **uneven}))
+
+    assert found is not None
+    assert found.name == "compute-bound"
+
+
+def test_steps_that_are_uneven_on_the_device_are_uneven() -> None:
+    figures = overlapped(stage(forward=0.4, backward=0.6), backward=0.1)
+    uneven = {
+        name: replace(found, device=replace(device(1.0, 100), p95_s=0.02))
+        for name, found in figures.measurements.items()
+        if name in (ITERATION, BACKWARD)
+    }
+    found = judge_stage(replace(figures, measurements={**figures.measurements, **uneven}))
+
+    assert found is not None
+    assert found.name == "uneven steps"
+    assert found.evidence.startswith(
+        "one iteration in 20 takes 2.0 times the median or more on the device; backward varies most, with 60 % of "
+    )
 
 
 def test_of_a_wait_only_what_leaves_the_device_idle_is_heavy() -> None:

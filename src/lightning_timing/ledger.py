@@ -161,10 +161,6 @@ class Ledger:
                 return measurement.name, begin
         return (None, self.begin_ns) if self.is_open and self.begin_ns <= begin_ns else (None, None)
 
-    def was_left_since(self, moment_ns: int) -> bool:
-        """Whether a phase was left after the given moment."""
-        return any(end > moment_ns for _, _, _, end in self.times)
-
 
 def _reading_after(before_reading: Callable[[], None], clock: Clock) -> Clock:
     def read() -> int:

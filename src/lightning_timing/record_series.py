@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -143,16 +144,19 @@ class SeriesBuilder:
             self._note_enclosing(row.intervals)
 
     def _note_enclosing(self, intervals: list[tuple[str, int, int]]) -> None:
-        """Notes which measurement lies in which, by the first interval of each."""
+        """Notes which measurement lies in which, by the first interval of each.
+
+        One of the user's in which a phase began or ended is in no phase: see `UserMeasurements`.
+        """
+        edges = sorted(edge for name, *ends in intervals if is_phase(name) for edge in ends)
         open_ones: list[tuple[str, int]] = []
-        phases = [(begin, end) for name, begin, end in intervals if is_phase(name)]
         for name, begin, end in sorted(intervals, key=lambda interval: (interval[1], -interval[2])):
             while open_ones and open_ones[-1][1] < end:
                 open_ones.pop()
             if name not in self._enclosing:
                 around = open_ones[-1][0] if open_ones else OTHER
-                is_across = is_phase(around) and any(_reaches_across((begin, end), phase) for phase in phases)
-                self._enclosing[name] = ITERATION if is_across else around
+                reaches_across = bisect_right(edges, begin) < bisect_left(edges, end)
+                self._enclosing[name] = ITERATION if is_phase(around) and reaches_across else around
             open_ones.append((name, end))
 
     def append_outside(self, row: OutsideRow) -> None:
@@ -176,13 +180,6 @@ class SeriesBuilder:
             outside={name: np.asarray(times) for name, times in self._outside.items()},
             parents={name: parent for name, parent in self._enclosing.items() if not is_phase(name)},
         )
-
-
-def _reaches_across(interval: tuple[int, int], phase: tuple[int, int]) -> bool:
-    """Whether an interval has the beginning or the end of a phase in it. One that ends with its phase has not."""
-    (begin, end), (phase_begin, phase_end) = interval, phase
-    ends_inside = begin < phase_end < end or (phase_end == end and phase_begin >= begin)
-    return ends_inside or begin < phase_begin < end
 
 
 def _check_number(measurements: int) -> None:

@@ -215,8 +215,8 @@ class UserMeasurements:
     def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
         """Returns the innermost measurement or phase that was open, on this thread, throughout the last interval.
 
-        One in which phases began or ended, such as the whole update of an optimizer in manual optimization, is not in
-        the phase round it, which does not have the time of those, but in the iteration.
+        One in which a phase began or ended, such as the whole update of an optimizer in manual optimization, is not in
+        the phase round it, which does not have all of its time, but in the iteration.
         """
         thread, begin = get_ident(), measurement.begin_ns
         enclosing = [
@@ -230,7 +230,7 @@ class UserMeasurements:
             phase, phase_begin = ledger.enclosing(begin)
             is_known = phase is not None or ledger is self._ledger
             if is_known and phase_begin is not None and (innermost is None or innermost[0] < phase_begin):
-                if ledger.was_left_since(begin) or (phase is None and ledger.depth):
+                if ledger.last_ns > begin:
                     return ITERATION if ledger is self._ledger else None
                 return phase or OTHER
         return None if innermost is None else innermost[1]

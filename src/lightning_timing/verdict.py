@@ -15,7 +15,8 @@ than `MAIN_SHARE` of all measured time, the evidence says so.
    `input-bound` (`data_wait`), `transfer-bound` (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy`
    (`checkpoint`), `callback-heavy` (`callbacks`), `overhead-bound` (`other`). Of one that would not, such as a wait
    during which Python collected garbage, the evidence of what follows says so.
-6. `uneven steps`: the 95th percentile of `iteration` is `UNEVEN_RATIO` times its median or more.
+6. `uneven steps`: the 95th percentile of `iteration`, on the device if that was timed, is `UNEVEN_RATIO` times its
+   median or more.
 7. `compute-bound`: the phases of the model's own work reach `COMPUTE_SHARE` together, such long intervals left out.
 8. `mixed`: none of these.
 
@@ -64,7 +65,7 @@ from lightning_timing.time_parts import WARMUP, time_of, time_parts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
+    from lightning_timing.figures import CpuUsage, DeviceSummary, MeasurementSummary, StageSummary
     from lightning_timing.time_parts import TimePart
 
 MIN_ITERATIONS: Final = 10
@@ -296,14 +297,15 @@ def device_has_work(share: float) -> str:
 
 
 def _by_device(shares: PhaseShares) -> Verdict | None:
-    return _device_sets_pace(shares) if shares.overlapped() >= DEVICE_BUSY else None
+    if shares.overlapped() < DEVICE_BUSY:
+        return None
+    return _of_device(shares, f"{device_has_work(shares.overlapped())} the iterations' time, so it sets the pace")
 
 
-def _device_sets_pace(shares: PhaseShares) -> Verdict:
-    evidence = f"{device_has_work(shares.overlapped())} the iterations' time, so it sets the pace"
+def _of_device(shares: PhaseShares, evidence: str) -> Verdict:
     heaviest = max(COMPUTE_PHASES, key=shares.of_device)
     if shares.of_device(heaviest):
-        evidence += f"; {_percent(shares.of_device(heaviest))} of its time is {heaviest}"
+        evidence += f"; {_percent(shares.of_device(heaviest))} of the device's time is {heaviest}"
     return Verdict(COMPUTE_BOUND, evidence, LOOK_AT_DEVICE)
 
 
@@ -317,7 +319,7 @@ def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None, workers: int |
         taken += f" (at most {exposed} while the device has nothing to do)"
     where = phase
     if phase == CALLBACKS:
-        hooks = {name: m.total_s or 0.0 for name, m in shares.measurements.items() if whole_of(name) == CALLBACKS}
+        hooks = {name: exposed_s(m) for name, m in shares.measurements.items() if whole_of(name) == CALLBACKS}
         taken = f"hooks take {taken}"
         if callback := _costliest_callback(hooks):
             taken += f", above all those of {callback}"
@@ -339,12 +341,14 @@ def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None, workers: int |
 
 
 def _by_evenness(shares: PhaseShares, iteration: MeasurementSummary) -> Verdict | None:
-    if not iteration.p50_s or iteration.p95_s is None or iteration.p95_s < UNEVEN_RATIO * iteration.p50_s:
+    times = _pace_of(iteration)
+    if not times.p50_s or times.p95_s is None or times.p95_s < UNEVEN_RATIO * times.p50_s:
         return None
     measurements = shares.measurements
     present = [p for p in PHASES if p in measurements and measurements[p].count >= _ONE_IN_20 * iteration.count]
     phase = max(present, key=lambda phase: _spread(measurements[phase], iteration.count), default=OTHER)
-    uneven = f"one iteration in 20 takes {iteration.p95_s / iteration.p50_s:.1f} times the median or more"
+    where = "" if times is iteration else " on the device"
+    uneven = f"one iteration in 20 takes {times.p95_s / times.p50_s:.1f} times the median or more{where}"
     taken = f"with {_percent(shares.of(phase))} of the time; the model's own work takes {_percent(shares.of_compute())}"
     if phase in measurements and _is_in_some(measurements[phase], iteration.count):
         every = iteration.count / max(measurements[phase].count, 1)
@@ -357,14 +361,21 @@ def _by_rest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict:
     compute = shares.of_compute()
     in_long_intervals = sum(shares.exposed(phase) - shares.recurring(phase) for phase in HEAVY_SHARES)
     if compute >= COMPUTE_SHARE * (1 - in_long_intervals):
-        return _device_sets_pace(shares) if shares.overlapped() > compute / 2 else _by_compute(shares, cpu_usage)
+        if shares.overlapped() <= compute / 2:
+            return _by_compute(shares, cpu_usage)
+        evidence = f"{device_has_work(shares.overlapped())} the iterations' time"
+        return _of_device(shares, f"{evidence}, the model's own work takes {_percent(compute)}")
     present = [phase for phase in PHASES if phase in shares.measurements]
     largest = max(present, key=shares.recurring, default=OTHER)
-    is_largest = all(shares.of(phase) <= shares.of(largest) for phase in present)
+    of_what = ""
+    if any(shares.exposed(phase) > shares.exposed(largest) for phase in present):
+        of_what = " of what recurs"
+    elif any(shares.of(phase) > shares.exposed(largest) for phase in present):
+        of_what = " of what may hold the device up"
     return Verdict(
         MIXED,
-        f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest"
-        f"{'' if is_largest else ' of what recurs'} with {_percent(shares.of(largest))}",
+        f"no phase stands out: the model's own work takes {_percent(compute)}, {largest} is the largest{of_what} "
+        f"with {_percent(shares.exposed(largest))}",
         FOR_REST.get(largest) or begin_with(_in_words(shares, largest)),
     )
 
@@ -392,11 +403,18 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def _pace_of(measurement: MeasurementSummary) -> MeasurementSummary | DeviceSummary:
+    """Returns the times on the device where they are known: a host that is ahead of it waits for it in one go."""
+    device = measurement.device
+    return measurement if device is None or not device.count else device
+
+
 def _spread(phase: MeasurementSummary, iterations: int) -> float:
     """By how much a phase sets iterations apart, in seconds: all of it where only some have it."""
+    times = _pace_of(phase)
     if _is_in_some(phase, iterations):
-        return phase.mean_s or 0.0
-    return (phase.p95_s or 0.0) - (phase.p50_s or 0.0)
+        return times.mean_s or 0.0
+    return (times.p95_s or 0.0) - (times.p50_s or 0.0)
 
 
 def _is_in_some(phase: MeasurementSummary, iterations: int) -> bool:
