@@ -132,6 +132,7 @@ def test_figures_can_be_asked_for_while_another_thread_measures_what_comes_once(
                 stopwatch.enable()
                 for i in range(MAX_MEASUREMENTS):
                     stopwatch.start_one_time_measurement(f"name {i}")
+                assert len(stopwatch.summary().one_time) == MAX_MEASUREMENTS
                 stopwatch.disable()
     finally:
         stopwatch.reset()

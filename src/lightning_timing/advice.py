@@ -28,14 +28,19 @@ _PROFILE: Final = (
     "or a larger batch"
 )
 
+_IN_DATASET: Final = (
+    "or move work out of the dataset's __getitem__ and the collate_fn, in which spans show what takes long"
+)
+_WITHOUT_WORKERS: Final = "while num_workers is 0"
+
 FOR_HEAVY: Final[Mapping[str, str]] = {
     FIRST_DATA_WAIT: (
         "keep the DataLoader's workers alive with persistent_workers=True (for num_workers above 0), have longer and "
         "so fewer epochs, or make cheaper what the dataset does at its start"
     ),
     DATA_WAIT: (
-        "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, or move work out of the "
-        "dataset's __getitem__ and the collate_fn, in which spans show what takes long while num_workers is 0"
+        "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, "
+        f"{_IN_DATASET} {_WITHOUT_WORKERS}"
     ),
     BATCH_TRANSFER: (
         "set the DataLoader's pin_memory, send smaller types (uint8 images, converted on the device), "
@@ -83,14 +88,9 @@ def feed_faster(workers: int | None) -> str:
     if workers is None:
         return FOR_HEAVY[DATA_WAIT]
     if not workers:
-        return (
-            "set the DataLoader's num_workers, which is 0, above that, or move work out of the dataset's __getitem__ "
-            "and the collate_fn, in which spans show what takes long"
-        )
-    return (
-        f"raise the DataLoader's num_workers, which is {workers}, or prefetch_factor, or move work out of the "
-        "dataset's __getitem__ and the collate_fn, in which spans show what takes long while num_workers is 0"
-    )
+        return f"set the DataLoader's num_workers, which is 0, above that, {_IN_DATASET}"
+    raised = f"raise the DataLoader's num_workers, which is {workers}, or prefetch_factor"
+    return f"{raised}, {_IN_DATASET} {_WITHOUT_WORKERS}"
 
 
 def look_into(where: str) -> str:

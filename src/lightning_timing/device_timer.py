@@ -2,9 +2,8 @@
 
 Device time is what passes on the stream between two events: the work enqueued between them, and the time in which the
 stream had nothing to do. Where the host is slower than the device, much of it is such idle time; around a wait for
-data, which enqueues nothing, all of it is. So device time says where the device's time went, not how busy it was. What
-sets the pace follows from `ahead_ns`, the device's backlog at the end of an iteration: the host where it is next to
-nothing, else the device.
+data, which enqueues nothing, all of it is. So device time says where the device's time went, not how busy it was. That
+follows from how far the host is ahead at each edge: see `device_overlap`.
 """
 
 from __future__ import annotations

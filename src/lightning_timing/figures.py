@@ -84,7 +84,8 @@ class StageSummary:
         samples: Samples in the measured iterations; None where batch sizes cannot be told.
         skipped_batches: Batches for which the training step returned None.
         host_ahead_s: Median, over the iterations, of how far the host was ahead of the device at their end, in
-            seconds: where that is next to nothing the host sets the pace. None where the device was not timed.
+            seconds. Where it is next to nothing the device may set the pace all the same, if the host waits for it on
+            the way: see `device_busy_share`. None where the device was not timed.
         warmup_s: The time of the iterations that were not counted, in seconds; None where that is not known, as of
             figures made from rows.
     """

@@ -2,12 +2,12 @@
 
 The mean iteration before and after, and which phases have most of its change. For every stage and measurement: the
 median before and after, its change with a 95 % interval, and a verdict: "faster" or "slower" where the whole interval
-is on one side of zero, else "no difference shown"; "too few" or "too uneven to compare" where that cannot be told. The
-interval allows for iterations that are correlated, but it cannot know from one run a side how much runs differ: give
-three or more to learn that. What lies between iterations, such as the wait for an epoch's first batch, is in no
-iteration: where it matters, a line below the mean iteration includes it. Of twenty measurements that did not change,
-about one may differ by chance. The sanity check, a few iterations that nobody waits for, is compared only where --stage
-asks for it.
+is on one side of zero, else "no difference shown"; "too few" or "too uneven to compare" where that cannot be told, and
+"occurs more often" or "less often" where its median would not tell what it comes to. The interval allows for iterations
+that are correlated, but it cannot know from one run a side how much runs differ: give three or more to learn that. What
+lies between iterations, such as the wait for an epoch's first batch, is in no iteration: where it matters, a line below
+the mean iteration includes it. Of twenty measurements that did not change, about one may differ by chance. The sanity
+check, a few iterations that nobody waits for, is compared only where --stage asks for it.
 """
 
 from __future__ import annotations

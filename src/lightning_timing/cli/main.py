@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0, 1 where a threshold was crossed, 2 for bad input or a mistake of ours.
     """
     if sys.stdout is None:  # closed, as in `>&-`: the exit code counts all the same
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for the rest of the process
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name may have characters that the terminal has not
     arguments = sys.argv[1:] if argv is None else list(argv)
