@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import lightning.pytorch as pl
@@ -143,23 +143,51 @@ def preset_callbacks(preset: str, *overrides: str) -> list[Any]:
     return list(build_callbacks(load_preset(preset, overrides)))
 
 
+class Candidate(NamedTuple):
+    """A way to train that is to be compared with others.
+
+    Attributes:
+        callbacks: Makes the Trainer's callbacks.
+        options: Makes further arguments of the Trainer.
+        module: Makes the module.
+    """
+
+    callbacks: Callable[[], list[Any]] = list
+    options: Callable[[], dict[str, Any]] = dict
+    module: Callable[[], pl.LightningModule] = TinyModule
+
+    def fit(self, loader: StampedLoader) -> None:
+        """Trains on the batches of the loader."""
+        fit(loader, self.module(), self.callbacks(), **self.options())
+
+    def microseconds(self) -> float:
+        """Trains, and returns what a batch cost."""
+        first, last = SETTLING_BATCHES, SETTLING_BATCHES + BATCHES
+        loader = StampedLoader(last + 1, (first, last))
+        self.fit(loader)
+        return loader.microseconds(first, last)
+
+
+def candidates() -> dict[str, Candidate]:
+    """All that is compared, but for traceml-ai's callback, which would stay in the way of the others."""
+    window = ("cuda_profiler.enable=true", "cuda_profiler.start_step=1000000")  # which never comes
+    return {
+        BARE: Candidate(),
+        BARE_AGAIN: Candidate(),
+        THREE_EMPTY: Candidate(lambda: [pl.Callback() for _ in range(3)]),
+        ONE_HOOK: Candidate(lambda: [OneHook()]),
+        PREPARED: Candidate(options=lambda: {"profiler": PreparedProfiler()}),
+        SIMPLE: Candidate(options=lambda: {"profiler": SimpleProfiler()}),
+        **{preset: Candidate(partial(preset_callbacks, preset)) for preset in PRESETS},
+        SPANNED: Candidate(partial(preset_callbacks, "evaluation"), module=SpannedModule),
+        AT_ONCE: Candidate(partial(preset_callbacks, "evaluation", *window)),
+        SILENT: Candidate(partial(preset_callbacks, "evaluation", "stopwatch.print_every_n_iters=null")),
+    }
+
+
 def batch_costs(repeats: int) -> Costs:
     """Microseconds a batch, all that happens now and then or on other threads (prints, writes) included."""
-    candidates = {
-        BARE: _fitting(list),
-        BARE_AGAIN: _fitting(list),
-        THREE_EMPTY: _fitting(lambda: [pl.Callback() for _ in range(3)]),
-        ONE_HOOK: _fitting(lambda: [OneHook()]),
-        PREPARED: _fitting(list, lambda: {"profiler": PreparedProfiler()}),
-        SIMPLE: _fitting(list, lambda: {"profiler": SimpleProfiler()}),
-    }
-    for preset in PRESETS:
-        candidates[preset] = _fitting(partial(preset_callbacks, preset))
-    candidates[SPANNED] = _fitting(partial(preset_callbacks, "evaluation"), module=SpannedModule)
-    window = ("cuda_profiler.enable=true", "cuda_profiler.start_step=1000000")  # which never comes
-    candidates[AT_ONCE] = _fitting(partial(preset_callbacks, "evaluation", *window))
-    candidates[SILENT] = _fitting(partial(preset_callbacks, "evaluation", "stopwatch.print_every_n_iters=null"))
-    return interleaved(candidates, repeats)
+    return interleaved({name: candidate.microseconds for name, candidate in candidates().items()}, repeats)
 
 
 def traceml_costs(repeats: int) -> Costs | None:
@@ -167,14 +195,14 @@ def traceml_costs(repeats: int) -> Costs | None:
     if importlib.util.find_spec("traceml_ai") is None:
         return None
     integration = importlib.import_module("traceml_ai.integrations.lightning")
-    candidates = {
-        BARE: _fitting(list),
-        THREE_EMPTY: _fitting(lambda: [pl.Callback() for _ in range(3)]),
-        TRACEML: _fitting(lambda: [integration.TraceMLCallback()]),
+    compared = {
+        BARE: Candidate(),
+        THREE_EMPTY: candidates()[THREE_EMPTY],
+        TRACEML: Candidate(lambda: [integration.TraceMLCallback()]),
     }
     with _traceml_server():
         integration.init()  # waits for the server
-        return interleaved(candidates, repeats)
+        return interleaved({name: candidate.microseconds for name, candidate in compared.items()}, repeats)
 
 
 @contextlib.contextmanager
@@ -191,17 +219,3 @@ def _traceml_server() -> Iterator[None]:
             yield
         finally:
             server.kill()  # it would wait for its workers to report
-
-
-def _fitting(
-    callbacks: Callable[[], list[Any]],
-    options: Callable[[], dict[str, Any]] = dict,
-    module: Callable[[], pl.LightningModule] = TinyModule,
-) -> Callable[[], float]:
-    def measure() -> float:
-        first, last = SETTLING_BATCHES, SETTLING_BATCHES + BATCHES
-        loader = StampedLoader(last + 1, (first, last))
-        fit(loader, module(), callbacks(), **options())
-        return loader.microseconds(first, last)
-
-    return measure
