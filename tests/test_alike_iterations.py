@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from lightning_timing.alike_iterations import AlikeIterations, PhaseEdges
 from lightning_timing.closed_iterations import measure
+from lightning_timing.figures_from_recorder import summarize_stage
+from lightning_timing.measured_iterations import NOTHING, IterationLabel, MeasuredByUser, MeasuredIteration
 from lightning_timing.measurement import Measurement
-from lightning_timing.recording import NOTHING, IterationLabel, MeasuredByUser, MeasuredIteration
-from lightning_timing.stage_record import StageRecord
-from lightning_timing.summaries import summarize_stage
+from lightning_timing.stage_totals import StageTotals
 
 # Where the phases of an iteration lie between its eleven edges, each but the paused one with its own time.
 PLACES = (
@@ -32,7 +32,7 @@ spans = st.lists(st.tuples(st.sampled_from(["mine", "yours"]), st.integers(0, 10
 
 
 def measured_by_user(
-    stage: StageRecord, iterations: list[list[int]], spent: list[list[tuple[str, int]]]
+    stage: StageTotals, iterations: list[list[int]], spent: list[list[tuple[str, int]]]
 ) -> list[MeasuredByUser]:
     """What the user measured in each, at its beginning, where that was anything in any."""
     measurements = stage.user_measurements
@@ -47,8 +47,8 @@ def measured_by_user(
 
 def taken_together(
     iterations: list[list[int]], labels: list[IterationLabel], kept: int, spent: list[list[tuple[str, int]]]
-) -> tuple[StageRecord, object]:
-    stage = StageRecord("train", 0)
+) -> tuple[StageTotals, object]:
+    stage = StageTotals("train", 0)
     phases = tuple(PhaseEdges(stage.phases[phase], begin, end, own) for phase, begin, end, own in PLACES)
     by_user = measured_by_user(stage, iterations, spent)
     return stage, list(AlikeIterations(stage, phases, iterations, labels, kept, by_user).take())
@@ -56,8 +56,8 @@ def taken_together(
 
 def taken_one_by_one(
     iterations: list[list[int]], labels: list[IterationLabel], kept: int, spent: list[list[tuple[str, int]]]
-) -> tuple[StageRecord, list[MeasuredIteration]]:
-    stage = StageRecord("train", 0)
+) -> tuple[StageTotals, list[MeasuredIteration]]:
+    stage = StageTotals("train", 0)
     by_user = measured_by_user(stage, iterations, spent) or [NOTHING] * len(iterations)
     handed_on = []
     for n, (at, label) in enumerate(zip(iterations, labels, strict=True)):
@@ -87,7 +87,7 @@ def test_together_they_come_to_the_same(
 
 
 def test_what_no_phase_claimed_is_the_rest() -> None:
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     phases = (PhaseEdges(stage.phases["forward"], 1, 2, ((1, 2),)),)
     (row,) = AlikeIterations(stage, phases, [[100, 110, 140, 200]], [IterationLabel(batch_idx=7)], 1).take()
 
@@ -97,6 +97,6 @@ def test_what_no_phase_claimed_is_the_rest() -> None:
 
 
 def test_an_iteration_without_phases_is_other_as_a_whole() -> None:
-    (row,) = AlikeIterations(StageRecord("train", 0), (), [[5, 25]], [IterationLabel()], 0).take()
+    (row,) = AlikeIterations(StageTotals("train", 0), (), [[5, 25]], [IterationLabel()], 0).take()
 
     assert (row.ns, row.intervals) == ({"iteration": 20, "other": 20}, None)

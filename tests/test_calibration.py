@@ -12,7 +12,7 @@ from lightning_timing.callbacks.calibration import try_out
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.ledger import Ledger
-from lightning_timing.recording import RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 from lightning_timing.user_measurements import UserMeasurements
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from known_cost import FakeClock
 
 from lightning_timing.closed_iterations import MAX_WAIT_NS, MAX_WAITING, ClosedIteration, ClosedIterations
 from lightning_timing.distribution import EXACT_INTERVALS
+from lightning_timing.measured_iterations import NOTHING, IterationLabel, MeasuredIteration, MeasuredOutside
 from lightning_timing.phase_recorder import PhaseRecorder
-from lightning_timing.recording import NOTHING, IterationLabel, MeasuredIteration, MeasuredOutside, RecorderSettings
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.recorder_settings import RecorderSettings
+from lightning_timing.stage_totals import StageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ class Handed:
 
     def __init__(self) -> None:
         self.closed = ClosedIterations()
-        self.stage = StageRecord("train", 0)
+        self.stage = StageTotals("train", 0)
         self.batches: list[int] = []
         self.closed.on_iteration = self.take
         self.add(-1, end_ns=5 * MAX_WAIT_NS)  # none came for long

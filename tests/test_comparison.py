@@ -21,7 +21,7 @@ from lightning_timing.comparison import (
 from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
 from lightning_timing.figures import MeasurementSummary
-from lightning_timing.gate import Held, judge
+from lightning_timing.gate import Held, check_threshold
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, TOO_UNEVEN
 from lightning_timing.phases import CHECKPOINT
 from lightning_timing.run_comparison import ONE_RUN_A_SIDE, ONE_RUN_BESIDE_SEVERAL, compare_runs
@@ -149,7 +149,7 @@ def test_what_occurs_less_often_is_not_judged_by_what_it_takes_when_it_does(tmp_
     back = compare(after, before)
     (saving,) = (c for c in back.changes if c.measurement == CHECKPOINT)
     assert saving.verdict == "occurs more often"
-    assert not judge(back, 0.05, [CHECKPOINT]).has_judged
+    assert not check_threshold(back, 0.05, [CHECKPOINT]).has_judged
 
 
 def test_validating_less_often_is_said_as_it_is_in_no_row(tmp_path: Path) -> None:
@@ -448,14 +448,14 @@ def test_the_whole_interval_must_lie_above_the_threshold(tmp_path: Path) -> None
     forward = changes(comparison)["forward"]
     assert forward.low is not None
     assert forward.change is not None
-    assert judge(comparison, forward.low - 1e-6, ["forward"]).medians.crossed == (forward,)
-    between = judge(comparison, (forward.low + forward.change) / 2, ["forward"])
+    assert check_threshold(comparison, forward.low - 1e-6, ["forward"]).medians.crossed == (forward,)
+    between = check_threshold(comparison, (forward.low + forward.change) / 2, ["forward"])
     assert (between.medians.judged, between.medians.crossed) == ((forward,), ())
 
 
 def test_no_interval_crosses_no_threshold(tmp_path: Path) -> None:
     comparison = compare(write_run(tmp_path / "a", [10.0]), write_run(tmp_path / "b", [90.0]))
-    gate = judge(comparison, 0.05, ["iteration"])
+    gate = check_threshold(comparison, 0.05, ["iteration"])
     assert (gate.medians.judged, gate.medians.crossed, gate.has_judged) == ((), (), False)
     assert [change.measurement for change in gate.medians.not_judged] == ["iteration"]
 
@@ -463,14 +463,14 @@ def test_no_interval_crosses_no_threshold(tmp_path: Path) -> None:
 def test_the_whole_iteration_is_held_against_the_threshold_where_it_has_an_interval(tmp_path: Path) -> None:
     before, after = (runs_of_epochs(tmp_path / f"{ms}", [10, 10.1, 9.9], ms) for ms in (20, 60))
     several = compare_runs(before, after)
-    gate = judge(several, 0.05, ["iteration"])
+    gate = check_threshold(several, 0.05, ["iteration"])
     assert gate.wholes == Held(judged=several.wholes, not_judged=(), crossed=several.wholes, undecided=())
     assert (gate.medians.crossed, gate.means.crossed, gate.is_crossed) == ((), (), True)
-    assert judge(several, 0.05, ["forward"]).wholes.judged == ()
+    assert check_threshold(several, 0.05, ["forward"]).wholes.judged == ()
     single = compare_runs(before[:1], after[:1])
-    gate = judge(single, 0.05, ["iteration"])
+    gate = check_threshold(single, 0.05, ["iteration"])
     assert (gate.wholes.judged, gate.wholes.not_judged, gate.is_crossed) == ((), single.wholes, False)
-    assert judge(single, 0.5, ["iteration"]).wholes.not_judged == ()
+    assert check_threshold(single, 0.5, ["iteration"]).wholes.not_judged == ()
 
 
 def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:

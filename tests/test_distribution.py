@@ -117,3 +117,13 @@ def test_percentiles_between_two_durations_are_interpolated_however_many_there_a
             distribution.add(ns)
 
         assert distribution.percentiles_ns(50) == pytest.approx([50_500_000], rel=0.004)
+
+
+def test_a_percentile_lies_between_the_two_ranks_next_to_it_and_no_others() -> None:
+    shorter, longer = 1500, 500
+    distribution = distribution_of([1_000_000] * shorter + [100_000_000] * longer)
+    last_of_the_shorter = 100 * (shorter - 1) / (shorter + longer - 1)
+    one_rank = 100 / (shorter + longer - 1)
+
+    assert distribution.percentiles_ns(last_of_the_shorter - one_rank / 2) == pytest.approx([1_000_000], rel=0.004)
+    assert distribution.percentiles_ns(last_of_the_shorter + one_rank / 2) == pytest.approx([50_500_000], rel=0.004)

@@ -12,8 +12,8 @@ from lightning_timing.callbacks.boundary_contexts import ignore, noted
 from lightning_timing.callbacks.edges import Edges, noting, one_by_one
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.clocks import Clock
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.interrupts import InterruptGuard
-from lightning_timing.parts import Part
 
 
 def begin() -> None:
@@ -33,7 +33,7 @@ def failing_clock() -> int:
 
 
 def trail_with(clock: Clock) -> Trail:
-    trail = Trail(Part("following", strict=False), InterruptGuard())
+    trail = Trail(Failsafe("following", strict=False), InterruptGuard())
     trail.clock = clock
     return trail
 
@@ -75,9 +75,9 @@ def test_a_clock_of_python_code_may_fail_so_somebody_has_to_catch_that() -> None
 @pytest.mark.parametrize("clock", [time.perf_counter_ns, FakeClock(0)])
 def test_a_context_notes_those_of_its_edges_that_are_any(clock: Clock) -> None:
     trail = trail_with(clock)
-    part = Part("following", strict=True)
-    both = noted(begin, end, fail, trail, part)
-    with both, noted(begin, ignore, ignore, trail, part), noted(ignore, end, fail, trail, part):
+    failsafe = Failsafe("following", strict=True)
+    both = noted(begin, end, fail, trail, failsafe)
+    with both, noted(begin, ignore, ignore, trail, failsafe), noted(ignore, end, fail, trail, failsafe):
         pass
     assert handles(trail.edges) == [begin, begin, end, end]
 
@@ -89,7 +89,10 @@ def test_a_context_notes_those_of_its_edges_that_are_any(clock: Clock) -> None:
 
 def test_a_clock_that_fails_ends_nothing() -> None:
     trail = trail_with(failing_clock)
-    with pytest.warns(UserWarning, match="no time"), noted(begin, end, fail, trail, Part("following", strict=False)):
+    with (
+        pytest.warns(UserWarning, match="no time"),
+        noted(begin, end, fail, trail, Failsafe("following", strict=False)),
+    ):
         done = True
     assert done
     assert trail.edges == []

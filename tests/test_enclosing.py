@@ -6,11 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from known_cost import FakeClock
 
+from lightning_timing.figures_from_rows import stage_figures
+from lightning_timing.measured_iterations import IterationLabel, MeasuredIteration
 from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.record import IterationRow
 from lightning_timing.record_series import SeriesBuilder
-from lightning_timing.recording import IterationLabel, MeasuredIteration, RecorderSettings
-from lightning_timing.stage_figures import stage_figures
+from lightning_timing.recorder_settings import RecorderSettings
 
 PHASES = ("forward", "backward", "logging")
 SPANS = ("a", "b", "c")

@@ -73,7 +73,7 @@ FAILURES = [
     ),
     Failure("recorder:Recorder.count_iteration", STOPWATCH, REST_OF_STOPWATCH),
     *(Failure(f"ledger:Ledger.{method}", STOPWATCH, REST_OF_STOPWATCH) for method in ("enter", "leave")),
-    Failure("stage_record:StageRecord.take", STOPWATCH, REST_OF_STOPWATCH),
+    Failure("stage_totals:StageTotals.take", STOPWATCH, REST_OF_STOPWATCH),
     Failure("callbacks.phase_machine:PhaseMachine.batch_started", FOLLOWING, frozenset(EVERYTHING)),
     *(
         Failure(f"phase_recorder:PhaseRecorder.{method}", STOPWATCH, REST_OF_STOPWATCH, first=1)
@@ -275,7 +275,7 @@ LATE_FAILURES = [
     Failure("ledger:Ledger.leave", STOPWATCH, first=9),
     Failure("recorder:Recorder.count_iteration", STOPWATCH),
     Failure("late_recorder:LateRecorder.patience", FOLLOWING),
-    Failure("stage_record:StageRecord.take", STOPWATCH),
+    Failure("stage_totals:StageTotals.take", STOPWATCH),
     Failure("closed_iterations:ClosedIterations.add", STOPWATCH),
 ]
 

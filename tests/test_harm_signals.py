@@ -16,9 +16,9 @@ from lightning_timing import CUDAProfilerCallback, Stopwatch, StopwatchCallback
 from lightning_timing.alike_iterations import AlikeIterations
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.run_files import RunFiles
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.interrupts import InterruptGuard, raised_by_handler
 from lightning_timing.ledger import Ledger
-from lightning_timing.parts import Part
 from lightning_timing.phase_recorder import PhaseRecorder
 
 if TYPE_CHECKING:
@@ -109,16 +109,16 @@ HANDLERS = [give_up, give_up_once, Deadline(), Deadline().method, partial(give_u
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_it_is_known_by_the_handler_whatever_kind_of_callable_that_is(handler: Callable[..., None]) -> None:
     signal.signal(signal.SIGALRM, handler)
-    with pytest.raises(DeadlineError) as raised, Part("a part", strict=False):
+    with pytest.raises(DeadlineError) as raised, Failsafe("a part", strict=False):
         signal.raise_signal(signal.SIGALRM)
     assert raised_by_handler(raised.value)
 
 
 def test_what_is_raised_otherwise_is_a_failure_as_before() -> None:
-    part = Part("a part", strict=False)
-    with pytest.warns(UserWarning, match="a part is off"), part:
+    failsafe = Failsafe("a part", strict=False)
+    with pytest.warns(UserWarning, match="a part is off"), failsafe:
         raise DeadlineError
-    assert part.is_off
+    assert failsafe.is_off
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -22,9 +22,10 @@ from torch.utils.data import DataLoader
 from whole_suite import Suite, our_warnings
 
 from lightning_timing import NVTXRangeWrapper, Stopwatch, span
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.names import MAX_MEASUREMENTS
 from lightning_timing.phase_recorder import PhaseRecorder
-from lightning_timing.recording import IterationLabel, RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH
 
 if TYPE_CHECKING:

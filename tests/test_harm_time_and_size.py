@@ -17,10 +17,11 @@ from whole_suite import Suite, our_warnings
 from lightning_timing import NVTXRangeWrapper, Stopwatch, span
 from lightning_timing.cli.main import main
 from lightning_timing.clocks import ClockPairing
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
 from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.range_attributes import MAX_NAMES
-from lightning_timing.recording import IterationLabel, RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from copies import copied_both_ways
 
 from lightning_timing.callbacks.method_watch import MethodWatch
-from lightning_timing.parts import Part
+from lightning_timing.failsafe import Failsafe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class Heard:
         self.began = self.ended = 0
 
     def watch(self, instance: Any, method: str = "log") -> MethodWatch:
-        return MethodWatch([(instance, method)], self.begin, self.end, Part("a watch", strict=True))
+        return MethodWatch([(instance, method)], self.begin, self.end, Failsafe("a watch", strict=True))
 
     def begin(self) -> None:
         self.began += 1

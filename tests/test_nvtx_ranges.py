@@ -15,7 +15,7 @@ from fake_sink import FakeTool, attached_tool
 from nvtx_recording import DOMAIN, record
 from programs import output_of, run_program
 
-from lightning_timing import parts
+from lightning_timing import failsafe
 from lightning_timing.errors import MisuseError, RangeMismatchError, TimingError
 from lightning_timing.nvtx_ranges import NVTXRangeWrapper, start_process_range
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def wrapper(monkeypatch: pytest.MonkeyPatch) -> Iterator[NVTXRangeWrapper]:
     """The wrapper, off before and after, in a process that has said nothing yet."""
-    monkeypatch.setattr(parts, "_said", set())
+    monkeypatch.setattr(failsafe, "_said", set())
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
     monkeypatch.delenv("NVTX_DISABLE", raising=False)
     instance = NVTXRangeWrapper()

@@ -10,7 +10,7 @@ import torch
 from copies import copied_both_ways
 
 from lightning_timing.callbacks.optimizer_watch import OptimizerWatch
-from lightning_timing.parts import Part
+from lightning_timing.failsafe import Failsafe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +23,9 @@ class Twice(torch.optim.SGD):
         return closure and (closure(), closure())
 
 
-def watched(optimizer: Any, heard: list[str], part: Part | None = None) -> OptimizerWatch:
-    part = part or Part("the test", strict=True)
-    return OptimizerWatch([optimizer], lambda: heard.append("step"), lambda: heard.append("closure"), part)
+def watched(optimizer: Any, heard: list[str], failsafe: Failsafe | None = None) -> OptimizerWatch:
+    failsafe = failsafe or Failsafe("the test", strict=True)
+    return OptimizerWatch([optimizer], lambda: heard.append("step"), lambda: heard.append("closure"), failsafe)
 
 
 def twice() -> Twice:
@@ -75,8 +75,8 @@ def _fail() -> None:
 
 
 def test_a_failure_of_ours_ends_no_step() -> None:
-    optimizer, part = twice(), Part("the test", strict=False)
-    watch = OptimizerWatch([optimizer], _fail, _fail, part)
+    optimizer, failsafe = twice(), Failsafe("the test", strict=False)
+    watch = OptimizerWatch([optimizer], _fail, _fail, failsafe)
 
     with pytest.warns(UserWarning, match="the test is off"):
         assert optimizer.step(lambda: 1) == (1, 1)

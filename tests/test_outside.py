@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from known_cost import FakeClock
 
+from lightning_timing.measured_iterations import MeasuredOutside
 from lightning_timing.measurement import Measurement
 from lightning_timing.outside import Outside
 from lightning_timing.phases import FIRST_DATA_WAIT
-from lightning_timing.recording import MeasuredOutside
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.stage_totals import StageTotals
 
 
 class Between:
@@ -21,7 +21,7 @@ class Between:
 
     def __init__(self) -> None:
         self.clock = FakeClock(0)
-        self.stage = StageRecord("train", 0)
+        self.stage = StageTotals("train", 0)
         self.handed: list[object] = []
         self.outside = Outside(self.stage, self.clock, None, lambda: self.handed.append("before"))
         self.outside.on_measured = self.take
@@ -39,7 +39,7 @@ class Between:
         self.clock.advance(ns)
         self.outside.end_first_wait()
 
-    def counted(self, stage: StageRecord | None = None) -> dict[str, tuple[int, int]]:
+    def counted(self, stage: StageTotals | None = None) -> dict[str, tuple[int, int]]:
         """How many intervals there were of each, and their sum."""
         between = (stage or self.stage).between
         return {m.name: (m.distribution.count, m.distribution.total_ns) for m in between.values()}
@@ -88,7 +88,7 @@ def test_without_anybody_to_take_it_it_is_counted_all_the_same(between: Between)
 
 def test_each_stage_gets_its_own(between: Between) -> None:
     between.spend("logging", 7)
-    validation = StageRecord("validate", 0)
+    validation = StageTotals("validate", 0)
     between.outside.begin_stage(validation)
     between.spend("logging", 9)
 
@@ -162,13 +162,13 @@ def test_what_was_over_long_ago_does_not_go_on(between: Between) -> None:
 
 
 def test_what_the_user_measures_is_handed_on_as_of_its_end(between: Between) -> None:
-    validation = StageRecord("validate", 0)
+    validation = StageTotals("validate", 0)
     mine = validation.user_measurements["mine"] = Measurement("mine")
     mine.begin_ns = 50
     mine.current.append(4)
-    between.outside.take_users_of(between.stage)
+    between.outside.take_user_times_of(between.stage)
     assert between.handed == []
-    between.outside.take_users_of(validation)
+    between.outside.take_user_times_of(validation)
 
     assert between.handed == ["before", ("validate", "mine", 54, 4)]
     assert (mine.distribution.count, mine.distribution.total_ns, mine.current) == (1, 4, [])

@@ -9,6 +9,7 @@ import pytest
 from fake_sink import FakeTool
 
 from lightning_timing.errors import MisuseError, RangeMismatchError
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, OTHER, PHASES
 from lightning_timing.range_attributes import MAX_NAMES, OVERFLOW_NAME, PHASE_COLORS, REFUSED_NAME, USER_COLOR
 from lightning_timing.range_recorder import MAX_LEFT_OPEN, RangeRecorder
 
@@ -112,6 +113,7 @@ def test_phases_have_colours_of_their_own(tool: FakeTool, recorder: RangeRecorde
     colors = [attributes.color for attributes in tool.pushed]
     assert colors == [*PHASE_COLORS.values(), PHASE_COLORS["callbacks"], USER_COLOR]
     assert len({*PHASE_COLORS.values(), USER_COLOR}) == len(PHASE_COLORS) + 1
+    assert {*PHASE_COLORS, OTHER} == {ITERATION, FIRST_DATA_WAIT, *PHASES}
 
 
 def test_a_pop_without_a_push_is_warned_of_once_and_does_nothing(tool: FakeTool, recorder: RangeRecorder) -> None:

@@ -18,8 +18,9 @@ from lightning_timing.cpu_usage import CpuUsageMeter
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.distribution import EXACT_INTERVALS
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.measured_iterations import IterationLabel, MeasuredIteration
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION
-from lightning_timing.recording import IterationLabel, MeasuredIteration, RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,9 +65,9 @@ either_way = pytest.mark.parametrize("pass_one", [go_through_one, tell_of_one])
 def test_it_can_wait_until_iterations_are_worked_off_or_printed(clock: FakeClock) -> None:
     recorder = new_recorder(clock)
 
-    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)  # for the first may have compiled
+    assert (recorder.patience(), recorder.takes_whole_iterations) == (0, False)  # for the first may have compiled
     go_through_one(recorder, clock)  # worked off at once, as none was for long
-    assert (recorder.patience(), recorder.can_be_told_in_one) == (MAX_WAITING - 1, True)
+    assert (recorder.patience(), recorder.takes_whole_iterations) == (MAX_WAITING - 1, True)
     go_through_one(recorder, clock)
     assert recorder.patience() == MAX_WAITING - 2
     recorder.report_every(10, lambda: None)
@@ -81,14 +82,14 @@ def test_it_cannot_wait_where_more_than_phases_matters(clock: FakeClock) -> None
     recorder = new_recorder(clock)
     go_through_one(recorder, clock)
     recorder.choose_cpu_usage(ITERATION)
-    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
+    assert (recorder.patience(), recorder.takes_whole_iterations) == (0, False)
     go_through_one(recorder, clock)
-    assert (recorder.patience() > 0, recorder.can_be_told_in_one) == (True, True)
+    assert (recorder.patience() > 0, recorder.takes_whole_iterations) == (True, True)
     recorder.rest()
-    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
+    assert (recorder.patience(), recorder.takes_whole_iterations) == (0, False)
     go_through_one(recorder, clock)
     recorder.begin_stage("validate")
-    assert (recorder.patience(), recorder.can_be_told_in_one) == (0, False)
+    assert (recorder.patience(), recorder.takes_whole_iterations) == (0, False)
     recorder.release()
 
 

@@ -21,11 +21,11 @@ from lightning_timing.phases import BETWEEN_ITERATIONS, CALLBACKS, FIRST_DATA_WA
 from lightning_timing.record import TimingOverhead
 from lightning_timing.reporting.blocks import Column, Heading, Lines, Table
 from lightning_timing.reporting.markdown import render_markdown
-from lightning_timing.reporting.summary import summary_blocks, where_time_went
+from lightning_timing.reporting.summary_blocks import summary_blocks, where_time_went
 from lightning_timing.reporting.text import render
 from lightning_timing.reporting.tree import tree
 from lightning_timing.reporting.units import percent, plural, printable, rate, seconds
-from lightning_timing.verdict import Verdict
+from lightning_timing.verdict_rules import Verdict
 
 names = st.text(min_size=1, max_size=80)
 

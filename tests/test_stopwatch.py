@@ -14,12 +14,12 @@ from known_cost import FakeClock
 
 from lightning_timing import MisuseError, Stopwatch, TimingError
 from lightning_timing.cpu_usage import CpuUsageMeter
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.figures import Figures, MeasurementSummary
 from lightning_timing.loop_recorder import LoopRecorder
 from lightning_timing.names import MAX_MEASUREMENTS, MAX_NAME_LENGTH
-from lightning_timing.parts import Part
 from lightning_timing.phase_recorder import PhaseRecorder
-from lightning_timing.recording import RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 
 MS = 1_000_000
 
@@ -526,7 +526,7 @@ def test_a_print_that_failed_is_not_tried_again(clock: FakeClock) -> None:
         raise BrokenPipeError("nobody listens")
 
     stopwatch, recorder = Stopwatch(), LoopRecorder(RecorderSettings(num_warmup_iters=0), clock)
-    stopwatch._attach(recorder, printer=refuse, printing=Part("the printed report", strict=False))
+    stopwatch._attach(recorder, printer=refuse, printing=Failsafe("the printed report", strict=False))
     recorder.report_every(1, stopwatch.print_eval_times)
     with pytest.warns(UserWarning, match="the printed report is off.*nobody listens"):
         stopwatch.finish_iter()
@@ -543,7 +543,7 @@ def test_figures_that_cannot_be_had_are_not_printed(clock: FakeClock, monkeypatc
     printed: list[str] = []
     stopwatch, recorder = Stopwatch(), LoopRecorder(RecorderSettings(num_warmup_iters=0), clock)
     monkeypatch.setattr(recorder, "figures", fail)
-    stopwatch._attach(recorder, printer=printed.append, part=Part("the Stopwatch", strict=False))
+    stopwatch._attach(recorder, printer=printed.append, failsafe=Failsafe("the Stopwatch", strict=False))
     with pytest.warns(UserWarning, match="no figures") as warned:
         stopwatch.print_eval_times()
     nothing = stopwatch.summary()

@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from known_cost import FakeClock
 
 from lightning_timing import Stopwatch
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.phase_recorder import PhaseRecorder
 from lightning_timing.phases import CALLBACKS, ITERATION, OTHER, PHASES
-from lightning_timing.recording import IterationLabel, RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH
 
 if TYPE_CHECKING:

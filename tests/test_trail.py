@@ -11,8 +11,8 @@ from known_cost import FakeClock
 
 from lightning_timing.callbacks.edges import STRIDE, one_by_one
 from lightning_timing.callbacks.trail import MAX_EDGES, MAX_WAIT_NS, Trail
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.interrupts import InterruptGuard
-from lightning_timing.parts import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,11 +79,11 @@ class EdgeByEdge:
 
 
 def lead(trail: Trail, follower: Follower) -> None:
-    trail.lead(EdgeByEdge(follower))  # type: ignore[arg-type]  # all that is asked of it
+    trail.set_late_follower(EdgeByEdge(follower))  # type: ignore[arg-type]  # all that is asked of it
 
 
 def trail_of(follower: Follower | None) -> Trail:
-    trail = Trail(Part("following", strict=False), InterruptGuard())
+    trail = Trail(Failsafe("following", strict=False), InterruptGuard())
     if follower is not None:
         lead(trail, follower)
     return trail
@@ -348,7 +348,7 @@ def test_who_is_not_told_late_any_more_is_told_what_is_left() -> None:
     follower = Follower()
     trail = trail_of(follower)
     note_at(trail, follower, 10, 20)
-    trail.lead(None)
+    trail.set_late_follower(None)
 
     assert follower.told == [("at 10", 10), ("at 20", 20)]
     follower.catch_up()  # is not the trail's any more, nor that of a test that fails
@@ -360,7 +360,7 @@ def test_what_ended_while_nobody_was_told_late_is_nobody_s() -> None:
     """A context that was entered before notes its end where it noted its beginning."""
     follower, other = Follower(), Follower()
     trail = trail_of(follower)
-    trail.lead(None)
+    trail.set_late_follower(None)
     trail.edges += follower.telling("too late"), 10, None
     lead(trail, other)
     trail.catch_up()
@@ -371,7 +371,7 @@ def test_what_ended_while_nobody_was_told_late_is_nobody_s() -> None:
 def test_a_follower_that_leaves_amid_the_catching_up_is_told_of_nothing_more() -> None:
     follower = Follower()
     trail = trail_of(follower)
-    handlers: list[Any] = [lambda: trail.lead(None), follower.telling("after it left")]
+    handlers: list[Any] = [lambda: trail.set_late_follower(None), follower.telling("after it left")]
     for handle in handlers:
         trail.note(handle)
     trail.catch_up()
@@ -383,7 +383,7 @@ def test_a_follower_that_leaves_amid_the_catching_up_is_told_of_nothing_more() -
 def test_a_follower_that_leaves_at_a_turn_is_not_asked_for_its_patience() -> None:
     follower = Follower(can_wait=1000)
     trail = trail_of(follower)
-    trail.turn(lambda: trail.lead(None), follower.telling("begin"))
+    trail.turn(lambda: trail.set_late_follower(None), follower.telling("begin"))
 
     assert follower.told == [("begin", 0)]
     assert trail.edges == []

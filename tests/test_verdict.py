@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from figures import device, measurement, not_measured, stage
 
-from lightning_timing import verdict
+from lightning_timing import verdict_rules
 from lightning_timing.advice import FOR_HEAVY
 from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
 from lightning_timing.phases import (
@@ -22,7 +22,9 @@ from lightning_timing.phases import (
     FORWARD,
     ITERATION,
 )
-from lightning_timing.verdict import HEAVY_SHARES, MIN_ITERATIONS, judge, judge_stage, why_no_verdict
+from lightning_timing.stage_verdict import judge_stage
+from lightning_timing.verdict import judge, why_no_verdict
+from lightning_timing.verdict_rules import HEAVY_SHARES, MIN_ITERATIONS
 
 
 def name_of(figures: StageSummary) -> str | None:
@@ -94,6 +96,11 @@ def test_a_single_long_interval_is_no_reason_but_is_said() -> None:
         "the model's own work takes 69 % of the iterations' time, forward 57 %; data_wait takes 31 %, most of it in a "
         "single interval of 0.476 s"
     )
+
+
+@pytest.mark.parametrize(("longest_s", "name"), [(0.35, "input-bound"), (0.36, "compute-bound")])
+def test_the_longest_interval_counts_for_no_more_than_all_others_together(longest_s: float, name: str) -> None:
+    assert name_of(with_a_long_interval("data_wait", total_s=0.5, longest_s=longest_s, forward=1.0)) == name
 
 
 def test_long_waits_that_recur_are_a_reason() -> None:
@@ -226,7 +233,7 @@ def test_uneven_steps_name_the_phase_that_only_some_iterations_have() -> None:
     ("phase", "advice"),
     [
         ("forward", "look into forward: put spans into it, "),
-        ("backward", "look into backward, which costs what forward makes it: run under nsys"),
+        ("backward", "look into backward, which costs what forward makes it: run under py-spy"),
         ("lr_scheduler", "make the scheduler's step cheaper"),
     ],
 )
@@ -245,11 +252,13 @@ def test_work_that_uses_no_cpu_waits() -> None:
     working = judge_stage(stage(optimizer_step=0.8, forward=0.2), busy)
 
     assert waiting is not None
+    assert waiting.name == "waiting"
     assert waiting.evidence.endswith("optimizer_step 80 %, with 0.11 cores in use")
     assert waiting.advice.startswith(
         "find out what optimizer_step waits for: a slower rank (where there are several), "
     )
     assert working is not None
+    assert working.name == "compute-bound"
     assert working.advice.startswith("look into optimizer_step")
 
 
@@ -301,9 +310,9 @@ def overlapped(figures: StageSummary, **overlapped_s: float) -> StageSummary:
 
 def test_a_hook_that_waits_for_the_device_is_not_heavy() -> None:
     """As a progress bar that shows the loss: it waits for what forward and backward have enqueued."""
-    figures = stage(forward=0.03, backward=0.02, callbacks=0.92, other=0.03)
-    waiting = overlapped(figures, forward=0.01, backward=0.02, callbacks=0.91)
-    backward = replace(waiting.measurements[BACKWARD], device=replace(device(0.7, 100), overlapped_s=0.02))
+    figures = stage(forward=0.06, backward=0.04, callbacks=1.84, other=0.06)
+    waiting = overlapped(figures, forward=0.02, backward=0.04, callbacks=1.82)
+    backward = replace(waiting.measurements[BACKWARD], device=replace(device(1.4, 100), overlapped_s=0.04))
     found = judge_stage(replace(waiting, measurements={**waiting.measurements, BACKWARD: backward}))
 
     assert name_of(figures) == "callback-heavy"
@@ -327,6 +336,16 @@ def test_time_that_the_devices_work_overlaps_is_the_models_own() -> None:
         "the device has work for at least 69 % of the iterations' time, the model's own work takes 89 %; "
         "12 % of the device's time is forward"
     )
+
+
+@pytest.mark.parametrize(("overlapped_s", "of_device"), [(0.45, False), (0.55, True)])
+def test_who_is_busy_for_most_of_the_models_own_work_is_who_is_told_of(overlapped_s: float, of_device: bool) -> None:
+    found = judge_stage(overlapped(stage(forward=0.4, backward=0.6), backward=overlapped_s))
+
+    assert found is not None
+    assert found.name == "compute-bound"
+    assert found.evidence.startswith("the device has work for at least 55 %") is of_device
+    assert found.advice.startswith("look at the device's own work") is of_device
 
 
 def test_the_hook_that_keeps_the_device_waiting_is_named_and_not_the_one_that_waits_for_it() -> None:
@@ -372,6 +391,19 @@ def test_a_host_that_waits_for_the_device_now_and_then_is_not_uneven() -> None:
     assert found.name == "compute-bound"
 
 
+def test_where_the_device_is_timed_its_profiler_is_advised_and_idle_cores_are_no_wait() -> None:
+    """A host that waits for its device, which some drivers do asleep, is no host that waits for a lock."""
+    idle = CpuUsage("iteration", process_tree_percent=11.0, machine_percent=10.0, share_of_allowed=0.05)
+
+    found = judge_stage(overlapped(stage(forward=0.8, backward=0.2), backward=0.1), idle)
+
+    assert found is not None
+    assert found.name == "compute-bound"
+    assert found.advice.startswith(
+        "look into forward: put spans into it, run under nsys with LIGHTNING_TIMING=profiling"
+    )
+
+
 def test_steps_that_are_uneven_on_the_device_are_uneven() -> None:
     figures = overlapped(stage(forward=0.4, backward=0.6), backward=0.1)
     uneven = {
@@ -410,6 +442,17 @@ def test_a_device_without_a_backlog_changes_nothing_however_long_its_times() -> 
     starved = replace(waiting, measurements={**waiting.measurements, FORWARD: forward}, host_ahead_s=0.0004)
 
     assert name_of(starved) == "input-bound"
+
+
+def test_of_several_ranks_work_may_be_a_wait() -> None:
+    """The all-reduce is in `backward`: there a rank waits for the slowest one."""
+    working, waiting = {"train": stage(forward=0.3, backward=0.7)}, {"train": stage(data_wait=0.5, forward=0.5)}
+
+    of_one, of_two = judge(working), judge(working, world_size=2)
+    assert of_one is not None
+    assert of_two is not None
+    assert of_two.advice.startswith(f"{of_one.advice}; where it waits for a slower rank instead")
+    assert judge(waiting) == judge(waiting, world_size=2)
 
 
 def test_busy_cores_change_the_advice() -> None:
@@ -510,6 +553,7 @@ def test_a_heavy_phase_inside_that_takes_longer_goes_before_what_lies_between() 
     inside = stage(data_wait=6.0, forward=1.0, extra={FIRST_DATA_WAIT: between(3.0, 3)})
 
     assert judge({"train": inside}) == judge_stage(inside)
+    assert judge({"train": inside, "validate": stage(forward=0.5)}) == judge_stage(inside)
 
 
 def test_the_warm_up_belongs_to_the_measured_time() -> None:
@@ -600,6 +644,9 @@ def test_why_there_is_no_verdict() -> None:
     few = stage(iterations=5, forward=1.0)
 
     assert why_no_verdict({"train": few}) == "too few iterations for a verdict: 5 after warm-up, it takes 10"
+    assert why_no_verdict({"train": few, "validate": stage(iterations=2, forward=1.0)}) == why_no_verdict(
+        {"train": few}
+    )
     assert why_no_verdict({"train": few, "validate": stage(iterations=10, forward=1.0)}) is None
     assert why_no_verdict({"train": StageSummary(3, 0, {})}) is None  # a plain loop, which has no phases
     assert why_no_verdict({}) is None
@@ -686,19 +733,20 @@ def test_a_verdict_of_a_stage_that_takes_less_than_half_says_so() -> None:
 
 
 def test_the_documentation_states_every_verdict() -> None:
-    text = verdict.__doc__ or ""
+    text = verdict_rules.__doc__ or ""
     for name in (
         *(heavy.name for heavy in HEAVY_SHARES.values()),
         "epoch-start-heavy",
         "validation-heavy",
         "compute-bound",
+        "waiting",
         "uneven steps",
         "mixed",
     ):
         assert re.search(f"`{name}`", text)
 
 
-README = Path(verdict.__file__).parents[2] / "README.md"
+README = Path(verdict_rules.__file__).parents[2] / "README.md"
 
 
 @pytest.mark.skipif(not README.exists(), reason="the documentation is in the repository only")
@@ -707,11 +755,12 @@ def test_the_readme_has_every_verdict_with_its_threshold() -> None:
     for phase, heavy in HEAVY_SHARES.items():
         assert any(line.startswith(f"| `{heavy.name}` | `{phase}` takes {100 * heavy.threshold:g} %") for line in lines)
     shares = {
-        verdict.VALIDATION_HEAVY: f"{100 * verdict.VALIDATION_SHARE:g} %",
-        verdict.EPOCH_START_HEAVY: f"{100 * verdict.HEAVY_OUTSIDE[FIRST_DATA_WAIT].threshold:g} %",
-        verdict.COMPUTE_BOUND: f"{100 * verdict.COMPUTE_SHARE:g} %",
-        verdict.UNEVEN_STEPS: f"{verdict.UNEVEN_RATIO:g} times",
+        verdict_rules.VALIDATION_HEAVY: f"{100 * verdict_rules.VALIDATION_SHARE:g} %",
+        verdict_rules.EPOCH_START_HEAVY: f"{100 * verdict_rules.HEAVY_OUTSIDE[FIRST_DATA_WAIT].threshold:g} %",
+        verdict_rules.WAITING: f"{100 * verdict_rules.COMPUTE_SHARE:g} %, with less than half a core",
+        verdict_rules.COMPUTE_BOUND: f"{100 * verdict_rules.COMPUTE_SHARE:g} %",
+        verdict_rules.UNEVEN_STEPS: f"{verdict_rules.UNEVEN_RATIO:g} times",
     }
     for name, share in shares.items():
         assert any(line.startswith(f"| `{name}` |") and share in line for line in lines)
-    assert any(f"the device has work for {100 * verdict.DEVICE_BUSY:g} %" in line for line in lines)
+    assert any(f"the device has work for {100 * verdict_rules.DEVICE_BUSY:g} %" in line for line in lines)

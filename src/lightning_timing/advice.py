@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 SEE_PAGE: Final = "(report RUN --html FILE)"
 """Where the slowest iterations are listed; part of an advice."""
-_PROFILE: Final = (
-    f"run under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling); then lower precision, torch.compile "
-    "or a larger batch"
+_FASTER: Final = "then lower precision, torch.compile or a larger batch"
+_PROFILE_DEVICE: Final = f"run under nsys with {VARIABLE}=profiling (in a Hydra app: timing=profiling); {_FASTER}"
+_PROFILE_HOST: Final = (
+    f"run under py-spy, which shows its functions (on an accelerator under nsys, with {VARIABLE}=profiling); {_FASTER}"
 )
 
 _IN_DATASET: Final = (
@@ -80,7 +81,11 @@ VALIDATE_LESS: Final = (
     "(limit_val_batches) or in larger ones, which need no room for gradients; and see what limits it "
     "(report RUN --stage validate)"
 )
-LOOK_AT_DEVICE: Final = f"look at the device's own work: {_PROFILE}"
+SEE_RANKS: Final = (
+    'where it waits for a slower rank instead, as backward does, the StopwatchCallback\'s ranks="all" names that rank'
+)
+"""Where the model's own work takes most of the time, of several ranks."""
+LOOK_AT_DEVICE: Final = f"look at the device's own work: {_PROFILE_DEVICE}"
 
 
 def feed_faster(workers: int | None) -> str:
@@ -93,13 +98,19 @@ def feed_faster(workers: int | None) -> str:
     return f"{raised}, {_IN_DATASET} {_WITHOUT_WORKERS}"
 
 
-def look_into(where: str) -> str:
-    """Where one phase of the model's own work takes most of the time, or a measurement in it."""
+def look_into(where: str, on_device: bool) -> str:
+    """Where one phase of the model's own work takes most of the time, or a measurement in it.
+
+    Args:
+        where: The phase, or the measurement and its phase.
+        on_device: Whether the device was timed.
+    """
+    profile = _PROFILE_DEVICE if on_device else _PROFILE_HOST
     if where == BACKWARD:  # autograd's own, into which no span can be put
-        return f"look into backward, which costs what forward makes it: {_PROFILE}"
+        return f"look into backward, which costs what forward makes it: {profile}"
     if where == LR_SCHEDULER:
         return "make the scheduler's step cheaper, or take it less often: see the interval of its lr_scheduler_config"
-    return f"look into {where}: put spans into it, {_PROFILE}"
+    return f"look into {where}: put spans into it, {profile}"
 
 
 def see_what_it_waits_for(where: str) -> str:

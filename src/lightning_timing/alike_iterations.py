@@ -11,9 +11,9 @@ from operator import add, sub
 from typing import NamedTuple
 
 from lightning_timing.ledger import Interval
+from lightning_timing.measured_iterations import NOTHING, IterationLabel, MeasuredByUser, MeasuredIteration
 from lightning_timing.measurement import Measurement
-from lightning_timing.recording import NOTHING, IterationLabel, MeasuredByUser, MeasuredIteration
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.stage_totals import StageTotals
 
 Moments = Sequence[int]
 """The times of one iteration's edges, from its beginning to its end, or the times of one edge in several iterations, in
@@ -63,7 +63,7 @@ class AlikeIterations(NamedTuple):
         by_user: What the user measured in each iteration; empty where there is nothing in any.
     """
 
-    stage: StageRecord
+    stage: StageTotals
     phases: tuple[PhaseEdges, ...]
     moments: Sequence[Moments]
     labels: Sequence[IterationLabel]

@@ -10,17 +10,17 @@ from typing import Final
 
 from lightning_timing.alike_iterations import AlikeIterations
 from lightning_timing.ledger import PhaseTime
-from lightning_timing.recording import IterationLabel, MeasuredByUser, MeasuredIteration
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.measured_iterations import IterationLabel, MeasuredByUser, MeasuredIteration
+from lightning_timing.stage_totals import StageTotals
 
 MAX_WAITING: Final = 64
 """When this many iterations wait, all of them are worked off."""
 MAX_WAIT_NS: Final = 1_000_000_000
-"""Nanoseconds since the last time that iterations were taken together, here or late by edges, after which the next
-one that ends has all taken."""
+"""This many nanoseconds after the last time, the next iteration that ends has all that wait worked off. `Trail` handles
+its edges after the same time."""
 
 ClosedIteration = tuple[
-    StageRecord,
+    StageTotals,
     IterationLabel,
     int,
     int,
@@ -82,7 +82,7 @@ class ClosedIterations:
             self.work_off()
             yield
 
-    def fold(self, stage: StageRecord) -> None:
+    def fold(self, stage: StageTotals) -> None:
         """Folds samples of a stage that are in no iteration, unless another thread is working off, and folds them."""
         if self._working.acquire(blocking=False):
             try:

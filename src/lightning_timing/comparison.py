@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from lightning_timing.phases import ITERATION
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lightning_timing.run_times import TimeKind
 
 AbsenceKind = Literal["missing", "new", "unmeasured"]
+
+ChangeT = TypeVar("ChangeT", bound="Change")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Change:
 
     @property
     def has_interval(self) -> bool:
-        """Whether it has an interval that says something: that of what is too uneven to compare does not."""
+        """Whether it has an interval that means something: not where the times are too uneven to compare."""
         return self.low is not None and self.reason is None
 
     def is_above(self, threshold: float) -> bool:
@@ -62,6 +64,10 @@ class Change:
     def may_be_above(self, threshold: float) -> bool:
         """Whether any of the interval lies above a threshold."""
         return self.has_interval and self.high is not None and self.high > threshold
+
+    def unanswered(self: ChangeT, verdict: ChangeVerdict, reason: str) -> ChangeT:
+        """Returns the same change without an interval, and why there is no answer."""
+        return replace(self, low=None, high=None, verdict=verdict, reason=reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +132,7 @@ class PartOfChange:
 class MeanIteration(Change):
     """How long an iteration takes on average. Unlike the median it changes with what only some iterations do.
 
-    A whole iteration is the same with its part of what lies between iterations.
+    A whole iteration is the same, with its share of the time between iterations added.
 
     Attributes:
         stage: The stage.
@@ -175,7 +181,7 @@ class Comparison:
         differences: The conditions in which not all of the runs agree.
         changes: What was measured on both sides, in the order of the loop.
         means: The mean iteration of each stage that both sides have.
-        wholes: The whole iteration of those in which what lies between iterations takes a share worth naming.
+        wholes: The whole iteration of each stage in which the time between iterations is long enough to be named.
         absences: What was not measured on both sides.
         throughputs: Samples a second in each stage of which both sides know them.
         notes: What to bear in mind, in words.

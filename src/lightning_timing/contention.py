@@ -1,9 +1,8 @@
-"""Whether other processes used the machine while a run was measured, which makes its times longer, and uneven.
+"""Whether other processes used the machine while a run was measured, which makes its times longer and uneven.
 
-What others used is what of the machine was in use (percent of all of its cores) less what this process and its
-children used (percent of one core, so by the number of the machine's cores). Both are means over the time measured,
-that of others and of the children over windows of about a second, so a few percent say nothing: `OTHERS_SHARE` is far
-above that.
+Their share is the machine's use (in percent of all of its cores) less that of this process and its children (in percent
+of one core, so divided by the number of cores). Both are means over the time measured. Children and the machine are
+sampled about once a second, so a difference of a few percent means nothing; `OTHERS_SHARE` is far above that.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from lightning_timing.figures import CpuUsage
     from lightning_timing.record import RunSummary
+    from lightning_timing.run_report import RunReport
 
 OTHERS_SHARE: Final = 0.25
-"""The share of the machine from which on its use by other processes is reported."""
+"""Use of the machine by other processes is reported from this share on."""
 
 
 def share_of_others(usage: CpuUsage | None, machine_cores: object, world_size: int) -> float | None:
@@ -44,7 +44,7 @@ def contention_note(usage: CpuUsage | None, machine_cores: object, world_size: i
     return f"other processes used about {100 * share:.0f} % of the machine meanwhile: these figures are not reliable"
 
 
-def contention_in(summary: RunSummary) -> tuple[str, ...]:
-    """Returns the same note on a run that has been written, if there is one, in a tuple: among other problems."""
-    note = contention_note(summary.cpu_usage, summary.environment.get("cpu_count"), summary.world_size)
+def contention_in(run: RunSummary | RunReport) -> tuple[str, ...]:
+    """Returns the note on a run that was read from its record, in a tuple to be put among other problems."""
+    note = contention_note(run.cpu_usage, run.environment.get("cpu_count"), run.world_size)
     return () if note is None else (note,)

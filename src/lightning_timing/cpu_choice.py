@@ -103,8 +103,8 @@ class CpuChoice:
     def leave_out(self, is_warming_up: bool) -> None:
         """Forgets what was metered in an iteration that was warm-up, and notes whether the next one is.
 
-        Something was where it is known only now to be warm-up. Then none of its stage has counted, so all since the
-        stage began is forgotten.
+        There is something to forget where it is known only now that the iteration is warm-up. None of its stage has
+        counted then, so all that was metered since the stage began is forgotten.
         """
         if not self.is_warming_up and self._meter is not None:
             self._meter.forget()

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lightning_timing.device_ledger import DeviceLedger
-from lightning_timing.recording import MeasuredIteration
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.measured_iterations import MeasuredIteration
+from lightning_timing.stage_totals import StageTotals
 
 if TYPE_CHECKING:
     from lightning_timing.device_timer import DeviceTimer, DeviceTimes
 
-Pending = tuple[StageRecord, MeasuredIteration | None, bool]
+Pending = tuple[StageTotals, MeasuredIteration | None, bool]
 """The stage; the iteration, None in warm-up and outside of iterations; and whether the device times count."""
 
 
@@ -27,12 +27,12 @@ class DeferredIterations:
         self.timer = timer
         self.on_iteration: Callable[[MeasuredIteration], None] | None = None
 
-    def end_iteration(self, stage: StageRecord, measured: MeasuredIteration | None, ledger: DeviceLedger) -> None:
+    def end_iteration(self, stage: StageTotals, measured: MeasuredIteration | None, ledger: DeviceLedger) -> None:
         """Adds an iteration, and hands on those whose ends the device has reached by now."""
         self.timer.end_iteration((stage, measured, measured is not None), ledger.marks[-1], ledger.marks)
         self._hand_on(self.timer.collect())
 
-    def end_outside(self, stage: StageRecord) -> None:
+    def end_outside(self, stage: StageTotals) -> None:
         """Adds what was timed since the stage's last iteration, while no iteration was open."""
         self.timer.end_outside((stage, None, stage.warmup_left <= 0))
 

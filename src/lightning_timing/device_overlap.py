@@ -1,7 +1,7 @@
-"""How much of an iteration's host time the device's work overlaps, phase by phase.
+"""How much of an iteration's host time passes while the device has work, phase by phase.
 
-What the host does while the device has work holds nothing up, or is the wait for it. A progress bar that shows the loss
-waits at every batch: its time is the device's.
+In that time the host holds nothing up, or it waits for the device. A progress bar that shows the loss waits for it at
+every batch, for example: what looks like the progress bar's time is the device's.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from lightning_timing.device_timer import DeviceStretch, Mark
 
 LAUNCH_NS: Final = 100_000
-"""A lead up to this may be what it takes an idle device to begin: microseconds with CUDA, more in virtual machines."""
-
+"""What an idle device may take to begin new work: microseconds with CUDA, more in virtual machines. Where the host is
+ahead by no more than that, the device need not have had any work."""
 
 UNTIMED_NS: Final = -(2**62)
 """In place of a device time that is not known. Stays below zero whatever is added."""
@@ -27,9 +27,9 @@ StretchTime = tuple[int, int]
 def times_between(edges: Sequence[Mark], ahead_ns: int, device: Device) -> dict[DeviceStretch, StretchTime]:
     """Returns what is known of each stretch between two edges.
 
-    At an edge at which the host is ahead, the device has work until it gets there itself, whatever the host does
-    meanwhile. So of the host's time up to the next edge as much is overlapped as the host is ahead. It may be more,
-    since work that is enqueued within a stretch is not known to be there.
+    Where the host is ahead at an edge, the device has work for as long as the host is ahead, whatever the host does
+    meanwhile. So that much of the host's time up to the next edge is overlapped. It may be more, since it is not known
+    whether further work is enqueued before that edge.
 
     Args:
         edges: The marks at an iteration's edges, in their order; the last one has an event.
@@ -37,8 +37,8 @@ def times_between(edges: Sequence[Mark], ahead_ns: int, device: Device) -> dict[
         device: The device, which has reached all of them.
 
     Returns:
-        The times of each stretch that begins at an edge with an event, and of that from the first edge to the last, of
-        which the overlap is that of these together.
+        The times of each stretch that begins at an edge with an event, and of the one from the first edge to the last,
+        whose overlap is the sum of theirs.
     """
     times: dict[DeviceStretch, StretchTime] = {}
     if not edges:

@@ -2,8 +2,8 @@
 
 Device time is what passes on the stream between two events: the work enqueued between them, and the time in which the
 stream had nothing to do. Where the host is slower than the device, much of it is such idle time; around a wait for
-data, which enqueues nothing, all of it is. So device time says where the device's time went, not how busy it was. That
-follows from how far the host is ahead at each edge: see `device_overlap`.
+data, which enqueues nothing, all of it is. So device time says where the device's time went, not how busy it was. How
+busy it was follows from how far the host is ahead at each edge: see `device_overlap`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Mark:
         event: The event, or None.
         host_ns: When the host had recorded it.
         not_before_ns: A moment before that. The host may be held up between the event and its clock.
-        order: The thread that recorded it and the stream: of two marks with the same, the device reaches the one first
-            that was recorded first.
+        order: The thread that recorded it and the stream. Where both are the same, the device reaches marks in the
+            order in which they were recorded.
     """
 
     __slots__ = ("_pool", "event", "host_ns", "not_before_ns", "order")
@@ -180,7 +180,7 @@ class DeviceTimer(Generic[_Key]):
             key: Returned with the device times.
             end: The mark at its end.
             edges: The marks at its edges, in their order, the first at its beginning and the last at its end; empty
-                where the time that the device's work overlaps is not to be told.
+                where it is not asked how much of the host's time the device's work overlaps.
         """
         self._lead.end_iteration()
         self._pending.append(_Iteration(key, end, self._intervals, edges))

@@ -24,8 +24,8 @@ class DeviceSummary:
         p50_s: Median, in seconds.
         p95_s: 95th percentile, in seconds.
         overlapped_s: Of a phase, its host time in which the device had work, in seconds, so that the host held nothing
-            up. It is at least so much: work is known by what the host is ahead at the phases' edges, less what it takes
-            an idle device to begin. None where that is not known.
+            up. A lower bound: that the device has work is known only from how far the host is ahead of it at the edges
+            of phases, less what an idle device may take to begin. None where that is not known.
     """
 
     count: int
@@ -156,7 +156,7 @@ class Figures:
         cpu_usage: CPU usage of the chosen measurement, or None where none was chosen.
         rank: Global rank of the process.
         world_size: Number of processes, each of which has figures of its own.
-        loader_workers: Workers of the DataLoader, by stage, of those of which it is known.
+        loader_workers: Number of DataLoader workers, by stage, where it is known.
     """
 
     stages: Mapping[str, StageSummary]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
-from lightning_timing.comparison import Change, MeanIteration, MeasurementChange
+from lightning_timing.comparison import ChangeT, MeanIteration, MeasurementChange
 from lightning_timing.phases import ITERATION
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from lightning_timing.comparison import Comparison
-
-ChangeT = TypeVar("ChangeT", bound=Change)
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Held(Generic[ChangeT]):
 class Gate:
     """Changes held against a threshold.
 
-    Of means and wholes those that have no interval count only where their change lies above the threshold.
+    A mean or a whole iteration without an interval counts only where its change lies above the threshold.
 
     Attributes:
         threshold: The largest change that passes, as a share: 0.05 for 5 %.
@@ -62,7 +60,7 @@ class Gate:
         return bool(self.medians.crossed or self.means.crossed or self.wholes.crossed)
 
 
-def judge(comparison: Comparison, threshold: float, measurements: Collection[str]) -> Gate:
+def check_threshold(comparison: Comparison, threshold: float, measurements: Collection[str]) -> Gate:
     """Holds the host time of some measurements against a threshold.
 
     Args:

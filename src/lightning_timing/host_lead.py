@@ -96,7 +96,7 @@ class HostLead:
 
         Args:
             end: The mark at its end, which the device has reached.
-            seen_ready_ns: When it was known to have, on the host's clock.
+            seen_ready_ns: When it was known to have reached it, on the host's clock.
 
         Returns:
             None at an untimed mark.

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 
 from lightning_timing.alike_iterations import AlikeIterations, Moments, PhaseEdges
 from lightning_timing.clocks import Clock
+from lightning_timing.measured_iterations import NOTHING, IterationLabel
 from lightning_timing.phase_recorder import PhaseRecorder
-from lightning_timing.recording import NOTHING, IterationLabel, RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 
 
 class LateRecorder(PhaseRecorder):
@@ -48,7 +49,7 @@ class LateRecorder(PhaseRecorder):
 
     def patience(self) -> int:
         """Returns how many iterations may end from now on before they are reported; 0: each is reported as it ends."""
-        if not self.can_be_told_in_one:
+        if not self.takes_whole_iterations:
             return 0
         room = self._closed.room
         if self._on_report_due is None:
@@ -67,7 +68,7 @@ class LateRecorder(PhaseRecorder):
         """
         if not self.stage.user_measurements:
             return True
-        if not self.can_be_told_in_one:
+        if not self.takes_whole_iterations:
             return False
         with undisturbed:  # what is set apart by half would be in no iteration, or in two
             return self.user.cuts.set_apart(end_ns, list(self.stage.user_measurements.values()))
@@ -78,7 +79,7 @@ class LateRecorder(PhaseRecorder):
         return self._ledger.is_open
 
     @property
-    def can_be_told_in_one(self) -> bool:
+    def takes_whole_iterations(self) -> bool:
         """Whether whole iterations can be reported in one call: after warm-up, unless CPU metering has yet to begin."""
         stage = self.stage
         is_warm = bool(stage.iterations) and stage.warmup_left <= 0

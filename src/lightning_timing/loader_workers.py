@@ -1,4 +1,4 @@
-"""How many workers the DataLoader of each stage has, by the settings of a run."""
+"""How many workers the DataLoader of each stage has, according to the settings in a run's record."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LOADER_OF: Final[Mapping[str, str]] = {
     TEST: "test_loader",
     PREDICT: "predict_loader",
 }
-"""By stage the setting that has what its loader was made with."""
+"""By stage, the name of the setting that holds the options of its DataLoader."""
 
 
 def workers_by_stage(settings: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the number of workers by stage, of those of which one number is known: not where it has several loaders.
+    """Returns the number of workers by stage. A stage with several loaders, or an unknown number, is left out.
 
     Args:
-        settings: Those of a run, as its record has them.
+        settings: The settings of a run, as in its record.
     """
     found = {}
     for stage, name in LOADER_OF.items():

@@ -8,10 +8,11 @@ from typing import Final
 from lightning_timing.clocks import Clock
 from lightning_timing.closed_iterations import ClosedIterations
 from lightning_timing.ledger import Ledger
+from lightning_timing.measured_iterations import IterationLabel, MeasuredByUser
 from lightning_timing.phases import TRAIN
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import IterationLabel, MeasuredByUser, RecorderSettings
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.recorder_settings import RecorderSettings
+from lightning_timing.stage_totals import StageTotals
 
 _NO_LABEL: Final = IterationLabel()
 
@@ -28,7 +29,7 @@ class LoopRecorder(Recorder):
     def __init__(
         self, settings: RecorderSettings, clock: Clock, before_reading: Callable[[], None] | None = None
     ) -> None:
-        stage = StageRecord(TRAIN, settings.warmup_of(TRAIN))
+        stage = StageTotals(TRAIN, settings.warmup_of(TRAIN))
         ledger = Ledger(clock, stage.phases, before_reading)
         super().__init__(settings, clock, before_reading, stage=stage, ledger=ledger, closed=ClosedIterations())
 
@@ -39,7 +40,7 @@ class LoopRecorder(Recorder):
             ledger.begin(keep_intervals=False)
         try:
             ledger.close()
-            self._told_ns = ledger.begin_ns + ledger.total_ns
+            self._close_reported_ns = ledger.begin_ns + ledger.total_ns
             self.count_iteration(_NO_LABEL)
         finally:
             ledger.begin(keep_intervals=False)

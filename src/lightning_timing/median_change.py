@@ -16,10 +16,10 @@ The method:
 4. **Several runs a side.** The runs' medians are a sample of their own: Welch's t on their logarithms, never narrower
    than the interval from the iterations alone. A side of one run borrows the other side's spread, but not where it has
    too few times for an interval of its own and the other side's runs have more: those differ less.
-5. **The mean**, which hears of what only some iterations do, such as the optimizer's step where gradients are
+5. **The mean**, which also shows what only some iterations do, such as the optimizer's step where gradients are
    accumulated: the same with the long-run variance of the times themselves, the case that the sources of 2 are about,
    and no least variance, since what recurs every few iterations does not make their mean uncertain. A few very long
-   times make the interval wide, as they should. Where the correlation is so strong that even the slowest cosines hear
+   times make the interval wide, as they should. Where the correlation is so strong that even the slowest cosines show
    less of it than the mean does, each is scaled up by the spectrum of an AR(1) process: prewhitening (Andrews and
    Monahan 1992, Econometrica 60, 953-966), with a correlation of neighbours without the bias of short series (Marriott
    and Pope 1954, Bias in the Estimation of Autocorrelations, Biometrika 41, 390-402). Up to 0.5 this leaves the

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from os.path import join, realpath
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.contention import contention_note
+from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import ITERATION, STAGES
 from lightning_timing.record import NOT_ENDED, TIMING_FOLDER
@@ -52,10 +52,7 @@ class Job:
     @property
     def was_disturbed(self) -> bool:
         """Whether other processes are known to have used so much of the machine that its speed is not reliable."""
-        report = self.report
-        if report is None:
-            return False
-        return contention_note(report.cpu_usage, report.environment.get("cpu_count"), report.world_size) is not None
+        return self.report is not None and bool(contention_in(self.report))
 
     def of_stage(self, name: str) -> Job:
         """The job judged by one stage, if it has that."""

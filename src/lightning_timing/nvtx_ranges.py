@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
+from lightning_timing.failsafe import Failsafe, warn_once
 from lightning_timing.no_op import nothing
 from lightning_timing.nvtx_domain import RangeSink, open_domain
-from lightning_timing.parts import Part, warn_once
 from lightning_timing.range_attributes import PHASE_COLORS, USER_COLOR
 from lightning_timing.range_recorder import RangeRecorder
 
@@ -44,11 +44,11 @@ class NVTXRangeWrapper:
     _on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
     """Called whenever pushing and popping begins or ceases to have an effect. Set by `span`."""
 
-    __slots__ = ("_enabled", "_part", "_pushes_phases", "_recorder")
+    __slots__ = ("_enabled", "_failsafe", "_pushes_phases", "_recorder")
 
     _instance: ClassVar[NVTXRangeWrapper | None] = None
     _enabled: bool
-    _part: Part
+    _failsafe: Failsafe
     """Handles failures while the wrapper is enabled."""
     _pushes_phases: bool
     """Whether a callback enabled it, which pushes the phases of its run."""
@@ -61,7 +61,7 @@ class NVTXRangeWrapper:
         if instance is None:
             instance = cls._instance = super().__new__(cls)
             instance._enabled = instance._pushes_phases = False
-            instance._part = Part("NVTX", strict=True)
+            instance._failsafe = Failsafe("NVTX", strict=True)
             instance._recorder = None
         return instance
 
@@ -103,7 +103,7 @@ class NVTXRangeWrapper:
             raise MisuseError("NVTXRangeWrapper is enabled already: call disable() before enabling it again")
         status = open_domain()
         if status.problem is not None:
-            warn_once(status.problem, stacklevel=2)
+            warn_once(status.problem)
         if status.sink is not None or sync_on_push or sync_on_pop or keep_track_of_range_order:
             recorder = RangeRecorder(
                 status.sink or _NO_SINK,
@@ -112,7 +112,7 @@ class NVTXRangeWrapper:
                 sync_on_pop=synchronize if sync_on_pop else None,
             )
             self._switch_to(recorder)
-        self._part = Part("NVTX", strict=keep_track_of_range_order, turn_off=self._give_up)
+        self._failsafe = Failsafe("NVTX", strict=keep_track_of_range_order, turn_off=self._give_up)
         self._enabled = True
 
     def disable(self) -> None:
@@ -120,7 +120,7 @@ class NVTXRangeWrapper:
         self._enabled = self._pushes_phases = False
         recorder = self._switch_to(None)
         if recorder is not None:
-            with self._part:
+            with self._failsafe:
                 recorder.close_all()
 
     def _switch_to(self, recorder: RangeRecorder | None) -> RangeRecorder | None:
@@ -152,7 +152,7 @@ class NVTXRangeWrapper:
             try:
                 recorder.push(name)
             except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
-                self._part.fail(error)
+                self._failsafe.fail(error)
 
     def range_pop(self, expected_name: str | None = None) -> None:
         """Closes the range that the calling thread opened last.
@@ -169,7 +169,7 @@ class NVTXRangeWrapper:
             try:
                 recorder.pop(expected_name)
             except Exception as error:  # noqa: BLE001  # whatever it is: a range must not end what it marks
-                self._part.fail(error)
+                self._failsafe.fail(error)
 
     def _unwind(self, name: str) -> None:
         """Closes the calling thread's ranges down to the innermost one of this name. For `span`, when its block raises.
@@ -179,7 +179,7 @@ class NVTXRangeWrapper:
         """
         recorder = self._recorder
         if recorder is not None:
-            with self._part:
+            with self._failsafe:
                 recorder.unwind(name)
 
     def _push_phase(self, phase: str, stage: str, batch_idx: int) -> None:

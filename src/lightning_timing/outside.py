@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from lightning_timing.clocks import Clock
 from lightning_timing.ledger import Ledger
+from lightning_timing.measured_iterations import MeasuredOutside
 from lightning_timing.measurement import Measurement
 from lightning_timing.phases import FIRST_DATA_WAIT
-from lightning_timing.recording import MeasuredOutside
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.stage_totals import StageTotals
 
 
 class Outside:
@@ -33,7 +33,7 @@ class Outside:
 
     def __init__(
         self,
-        stage: StageRecord,
+        stage: StageTotals,
         clock: Clock,
         before_reading: Callable[[], None] | None,
         before_handing_on: Callable[[], None],
@@ -47,7 +47,7 @@ class Outside:
         self._first_wait_begin = 0
         self._first_wait: tuple[int, int] | None = None  # how long, of all its parts, and when it ended
 
-    def begin_stage(self, stage: StageRecord) -> None:
+    def begin_stage(self, stage: StageTotals) -> None:
         """Counts what follows for another stage."""
         self.stage = stage
         self.ledger.phases = stage.between
@@ -94,20 +94,20 @@ class Outside:
         between[FIRST_DATA_WAIT].distribution.add(waited)
         self._hand_on(self.stage, FIRST_DATA_WAIT, waited, end)
 
-    def take_users_of(self, stage: StageRecord, until_ns: int | None = None) -> bool:
-        """Counts what the user measured since the stage's last iteration; see `StageRecord.take_users_outside`.
+    def take_user_times_of(self, stage: StageTotals, until_ns: int | None = None) -> bool:
+        """Counts what the user measured since the stage's last iteration; see `StageTotals.take_user_times_outside`.
 
         Returns:
             Whether there was anything.
         """
-        taken = stage.take_users_outside(until_ns)
+        taken = stage.take_user_times_outside(until_ns)
         for measurement, samples in taken:
             for ns in samples:
                 # Of several since the last iteration only the last one's beginning is known.
                 self._hand_on(stage, measurement.name, ns, measurement.begin_ns + ns)
         return bool(taken)
 
-    def _hand_on(self, stage: StageRecord, name: str, ns: int, end_ns: int) -> None:
+    def _hand_on(self, stage: StageTotals, name: str, ns: int, end_ns: int) -> None:
         self._before_handing_on()
         if self.on_measured is not None:
             self.on_measured(MeasuredOutside(stage.name, self._epoch, name, end_ns, ns))

@@ -1,4 +1,4 @@
-"""What the timing itself costs: by the recorder's own books, and by what its hot path costs when it is tried out."""
+"""What the timing itself costs: its bookkeeping, which the recorder times, and its hot path, which is tried out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightning_timing.record import TimingOverhead
 _ROUNDS: Final = 9
 _CALLS: Final = 20
 _EVICTING: Final = bytes(2 << 20)
-"""As much as the caches hold that belong to one core, on most machines."""
+"""As large as the caches of one core on most machines, so that a copy of it evicts what they hold."""
 
 
 class UnitCosts(NamedTuple):
@@ -58,16 +58,16 @@ def overhead_of(recorder: PhaseRecorder, try_out: Callable[[], UnitCosts]) -> Ti
 
 
 def cold_ns(tried: Callable[[], object], clock: Clock) -> int:
-    """What a call costs amid a training, whose own work has replaced in the caches what the call needs.
+    """What a call costs in the middle of a training, whose own work has evicted from the caches what the call needs.
 
-    Three to five times what it costs in a loop. The median of some calls, less what reading the clock takes, in
+    That is three to five times what it costs in a loop. The median of some calls, less what reading the clock takes, in
     nanoseconds.
     """
     return max(0, _median_ns(tried, clock) - _median_ns(nothing, clock))
 
 
 def hot_ns(tried: Callable[[], object], clock: Clock) -> int:
-    """What a call costs that follows others like it, in nanoseconds: of a few loops, that of the fastest."""
+    """What a call costs right after others like it, in nanoseconds: in the fastest of a few loops."""
     fastest = math.inf
     for _ in range(_ROUNDS):
         begin = clock()

@@ -12,20 +12,20 @@ from lightning_timing.compiling import compilations_so_far
 from lightning_timing.deferred import DeferredIterations, Pending
 from lightning_timing.device_ledger import DeviceLedger
 from lightning_timing.ledger import Ledger
-from lightning_timing.measurement import Measurement
-from lightning_timing.misuse import SAMPLE_DROPPED
-from lightning_timing.outside import Outside
-from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
-from lightning_timing.recorder import Recorder
-from lightning_timing.recording import (
+from lightning_timing.measured_iterations import (
     CountsInside,
     IterationLabel,
     MeasuredByUser,
     MeasuredIteration,
     MeasuredOutside,
-    RecorderSettings,
 )
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.measurement import Measurement
+from lightning_timing.misuse import SAMPLE_DROPPED
+from lightning_timing.outside import Outside
+from lightning_timing.phases import ITERATION, OTHER, TRAIN, is_phase
+from lightning_timing.recorder import Recorder
+from lightning_timing.recorder_settings import RecorderSettings
+from lightning_timing.stage_totals import StageTotals
 
 if TYPE_CHECKING:
     from lightning_timing.device_timer import DeviceTimer
@@ -94,7 +94,7 @@ class PhaseRecorder(Recorder):
     def begin_stage(self, stage: str) -> None:
         """Counts what follows for the given stage. To be called while no iteration is open."""
         self._outside.take_first_wait()
-        self._take_users_outside(self.stage)  # now, since the stage may never come again
+        self._take_user_times_outside(self.stage)  # now, since the stage may never come again
         if stage not in self._stages:
             self._stages[stage] = _new_stage(stage, self._settings)
         self.stage = self._stages[stage]
@@ -106,8 +106,8 @@ class PhaseRecorder(Recorder):
 
     def restart_warmup(self) -> None:
         """Restarts the warm-up of every stage: a new call of the Trainer starts new workers and allocates anew."""
-        for stage, record in self._stages.items():
-            record.warmup_left = self._settings.warmup_of(stage)
+        for stage, totals in self._stages.items():
+            totals.warmup_left = self._settings.warmup_of(stage)
         self.cpu.begin_stage(is_warming_up=self.stage.warmup_left > 0)
 
     # ---- iterations ----
@@ -141,7 +141,7 @@ class PhaseRecorder(Recorder):
         if stage.user_measurements:  # first, since what it costs belongs to no iteration
             now = ledger.read()
             if now != self.user.cuts.cut_at_ns:  # else all since the last iteration is in this one
-                self._take_users_outside(stage, until_ns=now)
+                self._take_user_times_outside(stage, until_ns=now)
                 self.user.cuts.forget_places()
         if stage.warmup_left <= 0 and self.cpu.is_due(stage.name):
             self.cpu.begin()
@@ -161,7 +161,7 @@ class PhaseRecorder(Recorder):
         self.enter, self.leave = self._outside_edges
         end_ns = ledger.begin_ns + ledger.total_ns
         self._closed_at = None if at_last else end_ns
-        self._told_ns = ledger.read() if at_last else end_ns
+        self._close_reported_ns = ledger.read() if at_last else end_ns
 
     def finish_iteration(self) -> None:
         """Does nothing: the callbacks say when an iteration ends."""
@@ -174,7 +174,7 @@ class PhaseRecorder(Recorder):
         users: Sequence[Measurement] = ()
         now = self._ledger.read()
         if self.user.cuts.of_iteration(now) is None:
-            users = self.stage.users_known_by(now)
+            users = self.stage.user_measurements_at(now)
             self.user.cuts.take(users)
         self._ledger.drop()
         self.user.cuts.rest()
@@ -225,13 +225,13 @@ class PhaseRecorder(Recorder):
         """Counts what lies outside of iterations and was not counted yet."""
         self._outside.take_first_wait()
         for stage in self._stages.values():
-            self._take_users_outside(stage)
+            self._take_user_times_outside(stage)
 
-    def _take_users_outside(self, stage: StageRecord, until_ns: int | None = None) -> None:
-        """Counts what the user measured since the stage's last iteration; see `StageRecord.take_users_outside`."""
+    def _take_user_times_outside(self, stage: StageTotals, until_ns: int | None = None) -> None:
+        """Counts what the user measured since the stage's last iteration; see `StageTotals.take_user_times_outside`."""
         if self._deferred is not None and stage is self.stage:
             self._deferred.end_outside(stage)
-        if self._outside.take_users_of(stage, until_ns):
+        if self._outside.take_user_times_of(stage, until_ns):
             self._closed.fold(stage)
 
     # ---- the user's measurements ----
@@ -286,16 +286,16 @@ class PhaseRecorder(Recorder):
             self.cpu.stop()
 
 
-def _new_stage(stage: str, settings: RecorderSettings) -> StageRecord:
-    record = StageRecord(stage, settings.warmup_of(stage))
+def _new_stage(stage: str, settings: RecorderSettings) -> StageTotals:
+    totals = StageTotals(stage, settings.warmup_of(stage))
     for phase in (ITERATION, OTHER):
-        _ = record.phases[phase]  # reported as not measured where all is warm-up
-    return record
+        _ = totals.phases[phase]  # reported as not measured where all is warm-up
+    return totals
 
 
 def _new_ledger(
     clock: Clock,
-    stage: StageRecord,
+    stage: StageTotals,
     device_timer: DeviceTimer[Pending] | None,
     before_reading: Callable[[], None] | None,
 ) -> Ledger:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lightning_timing.inside import where_most_is
+from lightning_timing.mostly_in import mostly_in
 from lightning_timing.phases import BACKWARD, FORWARD, GRAD_CLIP, ITERATION, LR_SCHEDULER, OPTIMIZER_STEP, ZERO_GRAD
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ COMPUTE_PHASES: Final = (FORWARD, ZERO_GRAD, BACKWARD, GRAD_CLIP, OPTIMIZER_STEP
 
 
 class PhaseShares:
-    """Shares (0 to 1) of the host time of a stage's iterations; 0 of a phase that it has not.
+    """Shares (0 to 1) of the host time of a stage's iterations; 0 for a phase that the stage does not have.
 
     Args:
         measurements: The stage's figures by name.
@@ -27,26 +27,26 @@ class PhaseShares:
         self.measurements = measurements
 
     def of(self, phase: str) -> float:
-        """All of a phase."""
+        """The share of a phase, all of it."""
         return self.measurements[phase].share or 0.0 if phase in self.measurements else 0.0
 
     def overlapped(self, phase: str = ITERATION) -> float:
-        """What of a phase passes while the device has work, at least; 0 where no device was timed."""
+        """The part of a phase in which the device has work, a lower bound; 0 where no device was timed."""
         return self._part(phase, overlapped_s(self.measurements[phase])) if phase in self.measurements else 0.0
 
     def exposed(self, phase: str) -> float:
-        """What of a phase may hold the device up: all of it where none was timed."""
+        """The rest of a phase, which may hold the device up: all of it where no device was timed."""
         return self.of(phase) - self.overlapped(phase)
 
     def recurring(self, phase: str) -> float:
-        """What of a phase is exposed and recurs: see `recurring_s`."""
+        """The part of a phase that is exposed and recurs: see `recurring_s`."""
         if phase not in self.measurements:
             return 0.0
         measurement = self.measurements[phase]
         return self._part(phase, min(recurring_s(measurement), exposed_s(measurement)))
 
     def of_compute(self) -> float:
-        """The model's own work: its phases, and whatever its work on the device overlaps."""
+        """The model's own work: what is exposed of its phases, and all time in which the device has work."""
         return sum(self.exposed(phase) for phase in COMPUTE_PHASES) + self.overlapped()
 
     def of_device(self, phase: str) -> float:
@@ -54,10 +54,10 @@ class PhaseShares:
         whole_s = device_s(self.measurements.get(ITERATION))
         return device_s(self.measurements.get(phase)) / whole_s if whole_s else 0.0
 
-    def where_most_is(self, phase: str) -> str | None:
+    def mostly_in(self, phase: str) -> str | None:
         """The user's measurement in a phase that has most of its time, if one has."""
         totals_s = {name: found.total_s or 0.0 for name, found in self.measurements.items()}
-        return where_most_is(phase, totals_s, {name: found.parent for name, found in self.measurements.items()})
+        return mostly_in(phase, totals_s, {name: found.parent for name, found in self.measurements.items()})
 
     def _part(self, phase: str, part_s: float) -> float:
         total_s = self.measurements[phase].total_s
@@ -75,12 +75,12 @@ def recurring_s(measurement: MeasurementSummary) -> float:
 
 
 def overlapped_s(measurement: MeasurementSummary) -> float:
-    """Returns the host time in which the device has work, at least; 0 where no device was timed."""
+    """Returns the host time in which the device has work, a lower bound; 0 where no device was timed."""
     return (measurement.device.overlapped_s or 0.0) if measurement.device is not None else 0.0
 
 
 def exposed_s(measurement: MeasurementSummary) -> float:
-    """Returns the rest of its host time."""
+    """Returns the host time in which the device may have no work: all of it where no device was timed."""
     return (measurement.total_s or 0.0) - overlapped_s(measurement)
 
 

@@ -1,8 +1,8 @@
-"""The environment variable that names a preset, apart from what reads presets: most who speak of it never load one."""
+"""The environment variable that chooses a preset. Not in `presets`, since most modules that name it never load one."""
 
 from __future__ import annotations
 
 from typing import Final
 
 VARIABLE: Final = "LIGHTNING_TIMING"
-"""It names the preset, changes to it behind spaces. Unset or empty: nothing is added."""
+"""Its value is the name of a preset, then changes to it, separated by spaces. Unset or empty: nothing is added."""

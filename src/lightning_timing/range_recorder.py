@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.caller import caller_place
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.errors import MisuseError, RangeMismatchError
-from lightning_timing.parts import warn_of_run
+from lightning_timing.failsafe import warn_of_run
 from lightning_timing.range_attributes import PreparedRanges
 from lightning_timing.range_stack import OpenRange, Stacks, ThreadStack, one_a_line
 
@@ -209,7 +209,7 @@ class RangeRecorder:
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warn_of_run(message, stacklevel=2)
+            warn_of_run(message)
 
 
 def _mismatch(stack: ThreadStack, expected_name: str) -> str:

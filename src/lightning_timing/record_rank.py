@@ -12,7 +12,7 @@ from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES, TRAIN, VALI
 from lightning_timing.record import IterationRow, Line, OutsideRow, SegmentEnd, SegmentHeader
 from lightning_timing.record_lines import CutLine, read_headers, read_lines
 from lightning_timing.record_series import SeriesBuilder, StageSeries
-from lightning_timing.recording import RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 from lightning_timing.validation import is_whole_number
 
 NO_END: Final = "no end line: the process was killed, or is still running"

@@ -54,6 +54,11 @@ class StageSeries:
         """The number of iterations."""
         return len(self.epoch)
 
+    @property
+    def known_samples(self) -> FloatArray:
+        """The batch sizes that are known."""
+        return self.samples[~np.isnan(self.samples)]
+
 
 class Columns(Mapping[str, FloatArray]):
     """A table whose columns are built on access: most rows lack few columns, and some lack most.

@@ -10,14 +10,15 @@ from lightning_timing.clocks import Clock
 from lightning_timing.closed_iterations import ClosedIterations
 from lightning_timing.compiling import compilations_so_far, compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.ledger import Ledger
+from lightning_timing.measured_iterations import IterationLabel, MeasuredByUser
 from lightning_timing.misuse import NOT_MEASURED, SAMPLE_DROPPED, Misuse
 from lightning_timing.names import shown, why_refused
 from lightning_timing.no_op import nothing
 from lightning_timing.one_time import OneTimeMeasurements
-from lightning_timing.parts import Part
-from lightning_timing.recording import IterationLabel, MeasuredByUser, RecorderSettings
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.recorder_settings import RecorderSettings
+from lightning_timing.stage_totals import StageTotals
 from lightning_timing.user_measurements import UserMeasurements
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Recorder(ABC):
         catch_up: Brings it up to date, where phases are reported to it late.
         rank: Global rank of the process.
         world_size: Number of processes.
-        loader_workers: Workers of the DataLoader, by stage, of those of which it is known.
+        loader_workers: Number of DataLoader workers, by stage, where it is known.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Recorder(ABC):
         clock: Clock,
         before_reading: Callable[[], None] | None,
         *,
-        stage: StageRecord,
+        stage: StageTotals,
         ledger: Ledger,
         closed: ClosedIterations,
         between: Ledger | None = None,
@@ -80,7 +81,7 @@ class Recorder(ABC):
         self._ledger = ledger
         self._closed = closed
         self._misuse = Misuse(settings.on_misuse)
-        self._cpu_part = Part("CPU usage", strict=False)
+        self._cpu_failsafe = Failsafe("CPU usage", strict=False)
         self.cpu = CpuChoice(clock)
         self.one_time = OneTimeMeasurements(ledger.read, self._misuse)
         self.user = UserMeasurements(
@@ -96,7 +97,7 @@ class Recorder(ABC):
         self.user.begin_stage(stage)
         self.cpu.begin_stage(is_warming_up=stage.warmup_left > 0)
         self._compilations = compilations_so_far()
-        self._told_ns = 0  # when the close of the iteration was reported
+        self._close_reported_ns = 0  # the moment, on the clock, at which the last iteration was reported as closed
         self._report_every = 1  # is read only where the next one is set
         self._on_report_due: Callable[[], None] | None = None
 
@@ -129,8 +130,10 @@ class Recorder(ABC):
         stage, ledger = self.stage, self._ledger
         if not stage.iterations:
             self._recognise_compilation()
-        by_user = self.user.cuts.of_iteration(self._told_ns)
-        users = stage.users_known_by(self._told_ns) if stage.user_measurements and by_user is None else ()
+        by_user = self.user.cuts.of_iteration(self._close_reported_ns)
+        users = (
+            stage.user_measurements_at(self._close_reported_ns) if stage.user_measurements and by_user is None else ()
+        )
         left_open = self.user.spoil_open(users, last_of_warmup=stage.warmup_left == 1) if users else ()
         counts = not stage.leave_out(users, ledger.total_ns)
         if by_user is None:
@@ -188,7 +191,7 @@ class Recorder(ABC):
             taken = f"CPU usage is measured of {self.cpu.name!r} already, and of one measurement only"
             self._misuse.report(name, taken, consequence=f"that of {shown(name)} is not measured")
             return
-        with self._cpu_part:
+        with self._cpu_failsafe:
             self.cpu.choose(name, by_default)
         for measurements in self.user.of_all_stages():
             if name in measurements:
@@ -207,14 +210,14 @@ class Recorder(ABC):
     def figures(self, stage: str | None = None) -> Figures:
         """Returns what has been measured so far, in one stage or (None) in all that were used."""
         from lightning_timing.figures import Figures
-        from lightning_timing.summaries import summarize_stage
+        from lightning_timing.figures_from_recorder import summarize_stage
 
         self.catch_up()
         with self._closed.worked_off():
             stages = {
-                name: summarize_stage(record)
-                for name, record in list(self._stages.items())
-                if record.was_used and stage in (None, name)
+                name: summarize_stage(totals)
+                for name, totals in list(self._stages.items())
+                if totals.was_used and stage in (None, name)
             }
         return Figures(
             stages, self.one_time.seconds(), self.cpu.result(), self.rank, self.world_size, self.loader_workers

@@ -17,7 +17,6 @@ from lightning_timing.comparison import (
     Throughput,
 )
 from lightning_timing.conditions import differences
-from lightning_timing.inside import where_most_is
 from lightning_timing.median_change import (
     FASTER,
     LESS_OFTEN,
@@ -28,6 +27,7 @@ from lightning_timing.median_change import (
     mean_change,
     median_change,
 )
+from lightning_timing.mostly_in import mostly_in
 from lightning_timing.phases import ITERATION, OTHER, PHASES, STAGES, TRAIN, VALIDATE, place_in_loop, whole_of
 from lightning_timing.run_times import Measured
 
@@ -103,7 +103,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
 
 
 def _validation_note(train: Sequence[_RunsInStage], validate: Sequence[_RunsInStage]) -> Iterator[str]:
-    """Says what validation comes to where a training validates more or less often, of which no row tells."""
+    """Says what validation costs where one side validates more often than the other, which no row shows."""
     if not all(side.times(_ITERATION) for side in (*train, *validate)):
         return
     (often, took_ms), (often_after, took_after_ms) = map(_validation_of, train, validate)
@@ -142,7 +142,7 @@ class _RunsInStage:
         return [times.ns[measured] for times in self.stages if measured in times.ns]
 
     def frequency(self, measured: Measured) -> float:
-        """In how many of the iterations it occurs, as a share; or how often for each, of what lies between them."""
+        """How often it occurs for each iteration: of what lies in iterations, the share of those that have it."""
         iterations = sum(map(len, self.times(_ITERATION)))
         return sum(map(len, self.times(measured))) / iterations if iterations else 0.0
 
@@ -185,9 +185,10 @@ def _compare_stage(stage: str, before: _RunsInStage, after: _RunsInStage) -> Ite
 def _unless_frequency_differs(
     change: MeasurementChange, measured: Measured, before: _RunsInStage, after: _RunsInStage
 ) -> MeasurementChange:
-    """Takes the answer from what occurs more or less often: its median tells nothing of what it costs a run.
+    """Withdraws the answer on what occurs more or less often: its median does not tell what it costs a run.
 
-    In a run that is only longer it occurs more often, and what occurs once in any run less often for each iteration.
+    Its number in a run and its number for each iteration must both differ: the first does where one run is only longer,
+    and the second does then for what occurs once a run.
     """
     often = after.frequency(measured), before.frequency(measured)
     ratios = [new / old for new, old in (often, (after.occurrences(measured), before.occurrences(measured))) if old]
@@ -200,7 +201,7 @@ def _unless_frequency_differs(
         return change
     new, old = (f"{100 * frequency:.3g} %" for frequency in often)
     reason = f"in {old} of the iterations before, {new} after: see the mean iteration"
-    return replace(change, low=None, high=None, verdict=verdict, reason=reason)
+    return change.unanswered(verdict, reason)
 
 
 def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeanIteration]:
@@ -209,7 +210,7 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
         mean = _mean(stage, old, new)
         if mean.reason is None and (names := _perhaps_yet_to_come(before, after)):
             reason = f"runs of different lengths, and on one side only: {', '.join(names)}"
-            mean = replace(mean, low=None, high=None, verdict=TOO_UNEVEN, reason=reason)
+            mean = mean.unanswered(TOO_UNEVEN, reason)
         yield replace(mean, parts=_parts(mean, before, after)) if mean.verdict in (FASTER, SLOWER) else mean
 
 
@@ -228,14 +229,14 @@ def _parts(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> tu
     shares = {name: (after.part_of_iteration_s(name) - before.part_of_iteration_s(name)) / whole_s for name in names}
     phases = [name for name in names if (whole_of(name) or name) in (*PHASES, OTHER) and whole_of(name) not in names]
     return tuple(
-        PartOfChange(phase, shares[phase] * change_s, where_most_is(phase, shares, parents))
+        PartOfChange(phase, shares[phase] * change_s, mostly_in(phase, shares, parents))
         for phase in sorted(phases, key=shares.__getitem__, reverse=True)
         if shares[phase] >= MIN_PART
     )
 
 
 def _perhaps_yet_to_come(before: _RunsInStage, after: _RunsInStage) -> list[str]:
-    """Names the phases that count on one side and which the other, shorter one may have ended before."""
+    """Names the phases that matter on one side and are missing on the other, which may be too short to reach them."""
     if not _differ_in_length(before, after):
         return []
     return [
@@ -266,10 +267,10 @@ def _wholes(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> I
     if not any(_is_worth_naming(w, m) for w, m in ((whole.before_s, mean.before_s), (whole.after_s, mean.after_s))):
         return
     if _differ_in_length(before, after):
-        whole = replace(whole, low=None, high=None, verdict=TOO_UNEVEN, reason=_DIFFERENT_LENGTHS)
+        whole = whole.unanswered(TOO_UNEVEN, _DIFFERENT_LENGTHS)
     elif min(len(old), len(new)) < MIN_RUNS:
         reason = "one run a side" if whole.is_of_single_runs else "fewer than three runs a side"
-        whole = replace(whole, low=None, high=None, verdict=TOO_FEW, reason=reason)
+        whole = whole.unanswered(TOO_FEW, reason)
     yield whole
 
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
+from lightning_timing.figures_from_rows import stage_figures
 from lightning_timing.loader_workers import workers_by_stage
 from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
 from lightning_timing.record_reader import ProblemLog, chosen_run, iter_ranks, summary_covering, timing_folder
 from lightning_timing.run_choice import choice_of
-from lightning_timing.stage_figures import stage_figures
-from lightning_timing.verdict import Verdict, judge
+from lightning_timing.verdict import judge
+from lightning_timing.verdict_rules import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,7 @@ class RunReport:
             ranks=ranks,
             cpu_usage=cpu_usage,
             timing_overhead=overhead,
-            verdict=judge(stages, cpu_usage, workers_by_stage(self.settings)),
+            verdict=judge(stages, cpu_usage, workers_by_stage(self.settings), self.world_size),
         )
 
 
@@ -132,7 +133,7 @@ def _from_summary(
         one_time=summary.one_time,
         cpu_usage=summary.cpu_usage,
         timing_overhead=summary.timing_overhead,
-        verdict=judge(summary.stages, summary.cpu_usage, workers_by_stage(summary.settings)),
+        verdict=judge(summary.stages, summary.cpu_usage, workers_by_stage(summary.settings), summary.world_size),
         ranks=ranks,
         problems=problems,
         lead=lead,
@@ -158,7 +159,7 @@ def _from_rows(
         one_time={},
         cpu_usage=None,
         timing_overhead=None,
-        verdict=judge(stages, loader_workers=workers_by_stage(header.settings)),
+        verdict=judge(stages, None, workers_by_stage(header.settings), header.world_size),
         ranks=ranks,
         problems=problems,
         lead=lead,

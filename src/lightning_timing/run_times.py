@@ -16,10 +16,10 @@ from lightning_timing.clocks import NS_IN_S
 from lightning_timing.conditions import run_conditions
 from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
+from lightning_timing.figures_from_rows import parent_of
 from lightning_timing.phases import ITERATION, is_phase
 from lightning_timing.record_rank import run_id
 from lightning_timing.record_reader import ProblemLog, chosen_run, iter_ranks, summary_covering, timing_folder
-from lightning_timing.stage_figures import parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,7 +178,7 @@ def _paced_ns(series: StageSeries) -> float:
 
 
 def _between_ns(series: StageSeries) -> float:
-    """The time of all that the callbacks measured between iterations, without the parts of what is in it already."""
+    """The time of all that the callbacks measured between iterations. Parts, as of `callbacks`, are in it already."""
     return sum(
         float(times.sum())
         for name, times in series.outside.items()
@@ -194,7 +194,7 @@ class _Column:
         self._ranks: FloatArray = np.empty(0)
 
     def add(self, times: FloatArray) -> None:
-        """Adds a rank; NaN where the measurement did not occur. The shortest rank decides on the length."""
+        """Adds a rank; NaN where the measurement did not occur. All are cut to the length of the shortest rank."""
         present = ~np.isnan(times)
         times = np.where(present, times, 0.0)
         if len(self._sum):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize
 from lightning_timing.errors import MisuseError
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.loop_recorder import LoopRecorder
 from lightning_timing.no_op import nothing
-from lightning_timing.parts import Part
 from lightning_timing.recorder import Recorder
-from lightning_timing.recording import RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 from lightning_timing.validation import check_whole_number
 
 if TYPE_CHECKING:
@@ -42,16 +42,16 @@ class Stopwatch:
     _on_switch: ClassVar[Callable[[], None]] = staticmethod(nothing)
     """Called whenever the Stopwatch was enabled or disabled. Set by `span`, which rebinds its methods then."""
 
-    __slots__ = ("_last", "_part", "_print", "_printing", "_recorder")
+    __slots__ = ("_failsafe", "_last", "_print", "_printing", "_recorder")
 
     _recorder: Recorder | None
     """Takes the measurements; None while disabled."""
 
     _instance: ClassVar[Stopwatch | None] = None
     _last: Recorder | None
-    _part: Part
+    _failsafe: Failsafe
     _print: Callable[[str], None]
-    _printing: Part
+    _printing: Failsafe
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Stopwatch:
         """Returns the one instance."""
@@ -71,9 +71,9 @@ class Stopwatch:
     def _forget(self) -> None:
         self._switch_to(None)
         self._last = None
-        self._part = Part(_NAME, strict=True)
+        self._failsafe = Failsafe(_NAME, strict=True)
         self._print = print
-        self._printing = Part(_NAME_OF_PRINTING, strict=True)
+        self._printing = Failsafe(_NAME_OF_PRINTING, strict=True)
 
     def enable(
         self,
@@ -110,15 +110,15 @@ class Stopwatch:
         recorder: Recorder,
         *,
         printer: Callable[[str], None] = print,
-        part: Part | None = None,
-        printing: Part | None = None,
+        failsafe: Failsafe | None = None,
+        printing: Failsafe | None = None,
     ) -> None:
         """Enables it with a recorder made elsewhere, as the callback does.
 
         Args:
             recorder: The recorder.
             printer: Prints a report.
-            part: Takes failures of the methods that measure; None: they are raised.
+            failsafe: Takes failures of the methods that measure; None: they are raised.
             printing: Takes failures to print; None: they are raised.
 
         Raises:
@@ -127,9 +127,9 @@ class Stopwatch:
         if self._recorder is not None:
             raise MisuseError("the Stopwatch is enabled already; call disable() first")
         self._print = printer
-        self._part = part or Part(_NAME, strict=True)
-        self._printing = printing or Part(_NAME_OF_PRINTING, strict=True)
-        recorder.user.part = self._part
+        self._failsafe = failsafe or Failsafe(_NAME, strict=True)
+        self._printing = printing or Failsafe(_NAME_OF_PRINTING, strict=True)
+        recorder.user.failsafe = self._failsafe
         self._switch_to(recorder)
 
     def _switch_to(self, recorder: Recorder | None) -> None:
@@ -148,7 +148,7 @@ class Stopwatch:
             self._switch_to(None)
             # A callback's would keep its Trainer alive, and the module's weights with it.
             self._print = print
-            self._part = recorder.user.part = _detached(self._part, _NAME)
+            self._failsafe = recorder.user.failsafe = _detached(self._failsafe, _NAME)
             self._printing = _detached(self._printing, _NAME_OF_PRINTING)
 
     def disable(self) -> None:
@@ -156,7 +156,7 @@ class Stopwatch:
         recorder = self._recorder
         if recorder is not None:
             self._detach(recorder)
-            with self._part:
+            with self._failsafe:
                 recorder.release()
 
     def reset(self) -> None:
@@ -211,7 +211,7 @@ class Stopwatch:
             MisuseError: Another measurement was chosen already, or the name is refused, and misuse is to be raised.
         """
         if self._recorder is not None and not self._recorder.is_compiling():
-            with self._part:
+            with self._failsafe:
                 self._recorder.choose_cpu_usage(name)
 
     def start_one_time_measurement(self, name: str) -> None:
@@ -221,7 +221,7 @@ class Stopwatch:
             MisuseError: The name was started already, and misuse is to be raised.
         """
         if self._recorder is not None and not self._recorder.is_compiling():
-            with self._part:
+            with self._failsafe:
                 self._recorder.one_time.start(name)
 
     def end_one_time_measurement(self, name: str) -> None:
@@ -231,7 +231,7 @@ class Stopwatch:
             MisuseError: It is not running, and misuse is to be raised.
         """
         if self._recorder is not None and not self._recorder.is_compiling():
-            with self._part:
+            with self._failsafe:
                 self._recorder.one_time.end(name)
 
     def finish_iter(self) -> None:
@@ -248,7 +248,7 @@ class Stopwatch:
         try:
             recorder.finish_iteration()
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
-            self._part.fail(error)
+            self._failsafe.fail(error)
 
     def print_eval_times(self) -> None:
         """Prints the report so far."""
@@ -257,7 +257,7 @@ class Stopwatch:
             self._print_report(recorder)
 
     def _print_report(self, recorder: Recorder, stage: str | None = None) -> None:
-        print_report(recorder, stage, self._print, part=self._part, printing=self._printing)
+        print_report(recorder, stage, self._print, failsafe=self._failsafe, printing=self._printing)
 
     def summary(self) -> Figures:
         """Returns what has been measured so far, as frozen dataclasses. Times in seconds."""
@@ -266,13 +266,13 @@ class Stopwatch:
         recorder = self._recorder or self._last
         figures = Figures(stages={}, one_time={}, cpu_usage=None)
         if recorder is not None:
-            with self._part:
+            with self._failsafe:
                 figures = recorder.figures()
         return figures
 
 
 def print_report(
-    recorder: Recorder, stage: str | None, printer: Callable[[str], None], *, part: Part, printing: Part
+    recorder: Recorder, stage: str | None, printer: Callable[[str], None], *, failsafe: Failsafe, printing: Failsafe
 ) -> None:
     """Prints the report so far.
 
@@ -280,23 +280,23 @@ def print_report(
         recorder: The recorder of the figures.
         stage: The stage to print; None: all of them.
         printer: Prints a text.
-        part: Takes failures to calculate the figures.
+        failsafe: Takes failures to calculate the figures.
         printing: Takes failures to print; nothing is printed any more once it is off.
     """
     if printing.is_off:
         return
     figures = None
-    with part:
+    with failsafe:
         figures = recorder.figures(stage)
     if figures is not None:
         with printing:
             printer(Stopwatch._render(figures, None))
 
 
-def _detached(part: Part, name: str) -> Part:
-    """Returns a part in the same state as the given one, but without its references."""
-    detached = Part(name, strict=part.strict)
-    detached.is_off = part.is_off
+def _detached(failsafe: Failsafe, name: str) -> Failsafe:
+    """Returns one in the same state as the given one, but without its references."""
+    detached = Failsafe(name, strict=failsafe.strict)
+    detached.is_off = failsafe.is_off
     return detached
 
 

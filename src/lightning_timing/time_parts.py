@@ -1,6 +1,7 @@
 """Where the measured time of a run went: into the iterations of its stages, and into what lies between those.
 
-What lies between them counts from the start. So do all iterations here, those of the warm-up in a part of their own.
+What lies between iterations is measured from the start of a run, during warm-up too. So the iterations of the warm-up
+are included here, as a part of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from lightning_timing.figures import StageSummary
 
 WARMUP: Final = "warm-up"
-"""The part that is the iterations which were not counted."""
+"""The part that consists of the iterations that were not counted."""
 
 _OUTSIDE: Final = {FIRST_DATA_WAIT: FIRST_DATA_WAIT} | {f"{BETWEEN}{phase}": phase for phase in PHASES}
 """Top-level measurements outside of the iterations, with the names they are shown by."""
@@ -28,20 +29,18 @@ class TimePart(NamedTuple):
         stage: Its stage.
         what: `iteration`, those that count; `WARMUP`; for time outside of iterations, `first_data_wait` or the name of
             a phase.
-        times: How often it was measured.
         total_s: How long it took in all, in seconds.
     """
 
     stage: str
     what: str
-    times: int
     total_s: float
 
 
 def time_parts(stages: Mapping[str, StageSummary]) -> list[TimePart]:
-    """Returns the parts of the measured time, stage by stage: of what the callbacks measured.
+    """Returns the parts of the time that the callbacks measured, stage by stage.
 
-    The time of a warm-up is missing where it is not known.
+    A warm-up whose time is not known is left out.
 
     Args:
         stages: The figures of each stage.
@@ -57,10 +56,10 @@ def time_of(parts: Iterable[TimePart]) -> float:
 def _parts_of(name: str, stage: StageSummary) -> Iterator[TimePart]:
     iteration = stage.measurements.get(ITERATION)
     if iteration is not None and iteration.total_s:
-        yield TimePart(name, ITERATION, iteration.count, iteration.total_s)
+        yield TimePart(name, ITERATION, iteration.total_s)
     if stage.warmup_s:
-        yield TimePart(name, WARMUP, stage.warmup_iterations, stage.warmup_s)
+        yield TimePart(name, WARMUP, stage.warmup_s)
     for measurement, what in _OUTSIDE.items():
         found = stage.measurements.get(measurement)
         if found is not None and found.total_s:
-            yield TimePart(name, what, found.count, found.total_s)
+            yield TimePart(name, what, found.total_s)

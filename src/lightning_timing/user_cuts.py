@@ -1,4 +1,4 @@
-"""Cuts what the user measures into iterations, even where these are reported late (see `docs/architecture.md`)."""
+"""Assigns what the user measures to iterations, even where these are reported late (see `docs/architecture.md`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import chain
 from threading import get_ident
 
 from lightning_timing.ledger import Interval
+from lightning_timing.measured_iterations import NOTHING, MeasuredByUser
 from lightning_timing.measurement import Measurement, take_times
-from lightning_timing.recording import NOTHING, MeasuredByUser
 
 
 class UserCuts:
@@ -21,7 +21,7 @@ class UserCuts:
     Attributes:
         are_placed: Whether the positions of intervals are kept: True, False, or None between iterations, where it is
             not known yet.
-        cut_at_ns: The end of the last iteration for which something was set apart that has been taken since.
+        cut_at_ns: The end of the last iteration of which what was set apart has been taken.
     """
 
     def __init__(self, *, always_in_iteration: bool) -> None:
@@ -84,8 +84,8 @@ class UserCuts:
     def of_iteration(self, end_ns: int) -> MeasuredByUser | None:
         """Removes and returns what was set apart for the iteration that ended at `end_ns`; None where nothing was.
 
-        It includes what was set apart earlier at ends that proved to be none: a loop inside a hook turns to its next
-        batch as well.
+        It includes what was set apart earlier at moments that turned out to be no iteration's end, such as when a loop
+        inside a hook turned to its next batch.
         """
         if not self._set_apart:  # as always where iterations are reported as they end
             return None

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning_timing.clocks import Clock
 from lightning_timing.compiling import compiling_probe
 from lightning_timing.cpu_choice import CpuChoice
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.ledger import Ledger
 from lightning_timing.measurement import NOBODY, Measurement, Opening
 from lightning_timing.misuse import NOT_MEASURED, SAMPLE_DROPPED, Misuse
 from lightning_timing.names import MAX_MEASUREMENTS, shown, why_refused
 from lightning_timing.no_op import nothing
-from lightning_timing.parts import Part
 from lightning_timing.phases import ITERATION, OTHER, is_phase
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.stage_totals import StageTotals
 from lightning_timing.user_cuts import UserCuts
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class UserMeasurements:
 
     Attributes:
         is_compiling: Says whether torch.compile is tracing.
-        part: Takes failures to measure.
+        failsafe: Takes failures to measure.
         catch_up: Brings the ledger up to date, where phases are reported to it late.
         cuts: Assigns what was measured to iterations.
     """
@@ -69,8 +69,8 @@ class UserMeasurements:
         "_timer",
         "catch_up",
         "cuts",
+        "failsafe",
         "is_compiling",
-        "part",
     )
 
     def __init__(
@@ -83,10 +83,10 @@ class UserMeasurements:
         between: Ledger | None,
         cpu: CpuChoice,
         misuse: Misuse,
-        stages: Mapping[str, StageRecord],
+        stages: Mapping[str, StageTotals],
     ) -> None:
         self.is_compiling = compiling_probe()
-        self.part = Part("the Stopwatch", strict=True)
+        self.failsafe = Failsafe("the Stopwatch", strict=True)
         self.catch_up: Callable[[], None] = nothing
         self._clock = clock
         self._before_reading = before_reading
@@ -100,7 +100,7 @@ class UserMeasurements:
         self._measurements: Measurements = {}
         self.cuts = UserCuts(always_in_iteration=between is None)
 
-    def begin_stage(self, stage: StageRecord) -> None:
+    def begin_stage(self, stage: StageTotals) -> None:
         """Measures what follows for a stage, whose loop runs on this thread."""
         self._measurements = stage.user_measurements
         self.cuts.begin_stage()
@@ -136,7 +136,7 @@ class UserMeasurements:
             measurement.begin_ns = now
             measurement.thread = thread
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
-            self.part.fail(error)
+            self.failsafe.fail(error)
 
     def end(self, name: str) -> None:
         """Ends a measurement: as in `Stopwatch.end_meas`."""
@@ -158,7 +158,7 @@ class UserMeasurements:
             append = measurement.append
             append(now - measurement.begin_ns)
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
-            self.part.fail(error)
+            self.failsafe.fail(error)
 
     # ---- what is out of the ordinary ----
 
@@ -215,8 +215,8 @@ class UserMeasurements:
     def _parent_of(self, measurement: Measurement, others: Iterable[Measurement]) -> str | None:
         """Returns the innermost measurement or phase that was open, on this thread, throughout the last interval.
 
-        One in which a phase began or ended, such as the whole update of an optimizer in manual optimization, is not in
-        the phase round it, which does not have all of its time, but in the iteration.
+        An interval in which a phase began or ended, such as the whole update of an optimizer in manual optimization, is
+        in the iteration instead: the phase around it does not have all of its time.
         """
         thread, begin = get_ident(), measurement.begin_ns
         enclosing = [

@@ -6,7 +6,7 @@ from lightning_timing.errors import TimingError
 
 
 def is_whole_number(value: object, least: int) -> bool:
-    """Whether a setting is an int, and no bool, from `least` on."""
+    """Whether a setting is an int of at least `least`, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final
 
 from lightning_timing.callbacks.lightning_base import Callback
 from lightning_timing.errors import TimingError
+from lightning_timing.failsafe import Failsafe, warn_that_off
 from lightning_timing.interrupts import undisturbed
-from lightning_timing.parts import Part, warn_that_off
 from lightning_timing.record import Status
 
 _HOOKS_OF_A_BATCH: Final = (
@@ -38,7 +38,7 @@ SKIPPABLE_HOOKS: Final = (
 """Hooks that are set to None in the instance during a run that does not need them. The next run may need them."""
 
 _INTERRUPTIONS: Final = ("SIGTERMException", "TrialPruned")
-"""Names of exceptions that end a run on purpose: Lightning's own, and Optuna's for a trial that promises little."""
+"""Names of exceptions that end a run on purpose: Lightning's own, and Optuna's for a trial that is given up."""
 
 _NOT_COPIED: Final = (
     "log",  # these two are methods of the module, and of its Trainer with it, that Lightning lends to callbacks
@@ -59,7 +59,7 @@ class TimingCallback(Callback):
         enable: Whether it does anything at all.
     """
 
-    part_name: ClassVar[str]
+    name_in_messages: ClassVar[str]
     """What the callback is called in messages."""
 
     def __init__(self, *, enable: bool) -> None:
@@ -71,7 +71,7 @@ class TimingCallback(Callback):
         self._owner: weakref.ReferenceType[Any] | None = None  # the Trainer whose run it is
         self._process = 0  # where it began
         self._calls_within = 0  # of the same Trainer, in a hook of its own run, that are not over
-        self._part = Part(self.part_name, strict=False)
+        self._failsafe = Failsafe(self.name_in_messages, strict=False)
         self._state_key: str | None = None
 
     @property
@@ -99,7 +99,7 @@ class TimingCallback(Callback):
             with undisturbed():  # a run begun by half, or not noted as begun, would never be ended
                 self._begin(trainer, pl_module, stage)
         elif not self._is_of(trainer):
-            warn_that_off(self.part_name, "another Trainer, whose run is not over, has the same callback")
+            warn_that_off(self.name_in_messages, "another Trainer, whose run is not over, has the same callback")
         else:
             self._calls_within += 1
 
@@ -116,9 +116,9 @@ class TimingCallback(Callback):
             vars(self).update(dict.fromkeys(hooks))
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self._part = Part(self.part_name, strict=self.strict, turn_off=self.turn_off)
+        self._failsafe = Failsafe(self.name_in_messages, strict=self.strict, turn_off=self.turn_off)
         self._owner, self._process, self._calls_within = weakref.ref(trainer), os.getpid(), 0
-        with self._part:
+        with self._failsafe:
             self._running = self.begin(trainer, pl_module, stage)
 
     def _is_of(self, trainer: Any) -> bool:
@@ -135,7 +135,7 @@ class TimingCallback(Callback):
             return
         stopped_by_user = isinstance(exception, (KeyboardInterrupt, SystemExit, GeneratorExit))
         interrupted = stopped_by_user or type(exception).__name__ in _INTERRUPTIONS
-        self._part.strict = False  # in `debug` too, the exception that is on its way stays the one that is seen
+        self._failsafe.strict = False  # in `debug` too, the exception that is on its way stays the one that is seen
         self._finish(trainer, "interrupted" if interrupted else "failed")
 
     def _finish(self, trainer: Any, status: Status) -> None:
@@ -145,7 +145,7 @@ class TimingCallback(Callback):
 
     def _end(self, trainer: Any, status: Status) -> None:
         running, self._running, self._owner = self._running, None, None
-        with self._part:
+        with self._failsafe:
             self.end(trainer, running, status)
 
     @property
@@ -168,4 +168,4 @@ class TimingCallback(Callback):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle takes along: the settings, and nothing of a run."""
         kept = {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
-        return kept | {"_running": None, "_owner": None, "_part": Part(self.part_name, strict=False)}
+        return kept | {"_running": None, "_owner": None, "_failsafe": Failsafe(self.name_in_messages, strict=False)}

@@ -63,7 +63,10 @@ def _told_size(batch: Any) -> int | None:
 
 
 def _number_of_texts(batch: Any) -> int | None:
-    """How many texts come first in a batch, if a tensor beside them has as many rows: else they may be one in words."""
+    """The number of texts in the list that a batch begins with, if a tensor beside it has as many rows.
+
+    Else the list may be one text, split into words.
+    """
     if not isinstance(batch, (Mapping, tuple, list)):  # what else can be iterated over may be so only once, or for ever
         return None
     texts, *others = batch.values() if isinstance(batch, Mapping) else batch

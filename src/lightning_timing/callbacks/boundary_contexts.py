@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lightning_timing.callbacks.edges import noting
 from lightning_timing.callbacks.trail import Trail
-from lightning_timing.parts import Part
+from lightning_timing.failsafe import Failsafe
 
 ignore: Final[Any] = "".format
 """Takes any arguments and returns a false value. A C method: as `__enter__` or `__exit__` it costs half of what an
@@ -50,20 +50,20 @@ class AtOnce(_Decorator):
         begin: Handles its beginning.
         end: Handles its end.
         fail: Handles its end by an exception.
-        part: Takes failures of these.
+        failsafe: Takes failures of these.
     """
 
-    __slots__ = ("_begin", "_end", "_fail", "_part")
+    __slots__ = ("_begin", "_end", "_fail", "_failsafe")
 
-    def __init__(self, begin: Handler, end: Handler, fail: Handler, part: Part) -> None:
+    def __init__(self, begin: Handler, end: Handler, fail: Handler, failsafe: Failsafe) -> None:
         self._begin, self._end, self._fail = begin, end, fail
-        self._part = part
+        self._failsafe = failsafe
 
     def __enter__(self) -> None:
         try:
             self._begin()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure)
+            self._failsafe.fail(failure)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -71,7 +71,7 @@ class AtOnce(_Decorator):
         try:
             (self._end if kind is None else self._fail)()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure, may_raise=error is None)
+            self._failsafe.fail(failure, may_raise=error is None)
 
 
 class Noted(_Decorator):
@@ -88,7 +88,7 @@ class Noted(_Decorator):
         """Notes its end."""
 
 
-def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part) -> Noted:
+def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, failsafe: Failsafe) -> Noted:
     """Makes the context of a boundary whose edges are noted with their times, to be handled later.
 
     Python looks up `__enter__` and `__exit__` in a context's class. So each context gets a class of its own, whose
@@ -99,7 +99,7 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
         end: Handles its end later, likewise.
         fail: Handles its end by an exception later.
         trail: Keeps the edges.
-        part: Takes failures to read the clock.
+        failsafe: Takes failures to read the clock.
     """
     note, clock = trail.edges.extend, trail.clock
 
@@ -107,7 +107,7 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
         try:
             note((begin, clock(), None))
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            part.fail(failure)
+            failsafe.fail(failure)
 
     def note_end(
         _: Noted, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -115,11 +115,11 @@ def noted(begin: Handler, end: Handler, fail: Handler, trail: Trail, part: Part)
         try:
             note((end if kind is None else fail, clock(), None))
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            part.fail(failure, may_raise=error is None)
+            failsafe.fail(failure, may_raise=error is None)
 
     def for_one_call(_: Noted) -> AtOnce:
         """Returns the context for a decorated function, which may be called when edges are not noted any more."""
-        return AtOnce(partial(trail.note, begin), partial(trail.note, end), partial(trail.note, fail), part)
+        return AtOnce(partial(trail.note, begin), partial(trail.note, end), partial(trail.note, fail), failsafe)
 
     own = {
         "__slots__": (),
@@ -138,26 +138,26 @@ class AtTimes(_Decorator):
         is_phase: Says whether it is one now.
         phase: The context if it is.
         mere_boundary: The context if it is not.
-        part: Takes failures of `is_phase`.
+        failsafe: Takes failures of `is_phase`.
     """
 
-    __slots__ = ("_inner", "_is_phase", "_mere_boundary", "_part", "_phase")
+    __slots__ = ("_failsafe", "_inner", "_is_phase", "_mere_boundary", "_phase")
 
     def __init__(
-        self, is_phase: Callable[[], bool], phase: AtOnce | Noted, mere_boundary: AtOnce | Noted, part: Part
+        self, is_phase: Callable[[], bool], phase: AtOnce | Noted, mere_boundary: AtOnce | Noted, failsafe: Failsafe
     ) -> None:
         self._is_phase = is_phase
         self._phase = phase
         self._inner = self._mere_boundary = mere_boundary
-        self._part = part
+        self._failsafe = failsafe
 
     def _recreate_cm(self) -> AtTimes:
         phase, mere_boundary = self._phase._recreate_cm(), self._mere_boundary._recreate_cm()
-        return AtTimes(self._is_phase, phase, mere_boundary, self._part)
+        return AtTimes(self._is_phase, phase, mere_boundary, self._failsafe)
 
     def __enter__(self) -> None:
         self._inner = self._mere_boundary
-        with self._part:
+        with self._failsafe:
             if self._is_phase():
                 self._inner = self._phase
         self._inner.__enter__()

@@ -1,4 +1,4 @@
-"""Tries out what the hot path of a run cost: the boundaries of a Trainer's loops, without a Trainer."""
+"""Measures what the hot path of a run costs, by passing the boundaries of a Trainer's loops without a Trainer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.callbacks.trail import Trail
 from lightning_timing.clocks import Clock, monotonic_ns
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.no_op import nothing
 from lightning_timing.overhead import UnitCosts, cold_ns, hot_ns
-from lightning_timing.parts import Part
 from lightning_timing.phases import TRAIN
-from lightning_timing.recording import IterationLabel
 
 _FETCH: Final = "[_TrainingEpochLoop].train_dataloader_next"
 _STEP: Final = "[Strategy]SingleDeviceStrategy.training_step"
@@ -76,16 +76,16 @@ def try_out(recorder: LateRecorder, *, is_late: bool, clock: Clock = monotonic_n
             iteration_ns=cold_ns(label, clock) + (cold_ns(turn, clock) if is_late else 0),
         )
     finally:
-        trail.lead(None)
+        trail.set_late_follower(None)
         guard.close()
 
 
 def _watch_for(trial: LateRecorder, guard: InterruptGuard, *, is_late: bool) -> tuple[PhaseMachine, Trail, ProfilerTap]:
     """Makes what a `Session` makes for a recorder that follows alone."""
-    part, followers = Part("the calibration", strict=True), Followers()
-    machine, trail = PhaseMachine(TRAIN, followers), Trail(part, guard)
-    followers.add(trial, part.fail)
+    failsafe, followers = Failsafe("the calibration", strict=True), Followers()
+    machine, trail = PhaseMachine(TRAIN, followers), Trail(failsafe, guard)
+    followers.add(trial, failsafe.fail)
     if is_late:
-        trail.lead(Routines(machine, followers, trial))
+        trail.set_late_follower(Routines(machine, followers, trial))
     meanings = ActionMeanings(None, machine, nothing, nothing)
-    return machine, trail, ProfilerTap(PassThroughProfiler(), machine, meanings, trail, part)
+    return machine, trail, ProfilerTap(PassThroughProfiler(), machine, meanings, trail, failsafe)

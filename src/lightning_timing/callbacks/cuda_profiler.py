@@ -13,12 +13,12 @@ from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_first, takes_part, validated_ranks
 from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.cuda_runtime import CudaRuntime, cuda_runtime
+from lightning_timing.failsafe import warn_of_run
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.nvtx_domain import DOMAIN
 from lightning_timing.nvtx_ranges import start_process_range
-from lightning_timing.parts import warn_of_run
 from lightning_timing.phases import TRAIN
 from lightning_timing.record import Status
-from lightning_timing.recording import IterationLabel
 from lightning_timing.validation import check_whole_number
 
 CAPTURE_RANGE: Final = "capture"
@@ -124,7 +124,7 @@ class CUDAProfilerCallback(PhaseCallback):
         TimingError: An argument is out of its range.
     """
 
-    part_name: ClassVar[str] = "the CUDA profiler's window"
+    name_in_messages: ClassVar[str] = "the CUDA profiler's window"
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class CUDAProfilerCallback(PhaseCallback):
 
     def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
         """Follows the run on the chosen ranks. A window that is the whole run opens at once."""
-        if not takes_part(trainer, self.ranks, self.part_name):
+        if not takes_part(trainer, self.ranks, self.name_in_messages):
             return None
         runtime = self._runtime or cuda_runtime(trainer.strategy.root_device)
         if runtime is None and is_first(trainer.global_rank, self.ranks):
@@ -180,5 +180,4 @@ class CUDAProfilerCallback(PhaseCallback):
             warn_of_run(
                 f"the capture window never opened: the run had fewer than start_step + 1 = "
                 f"{self.start_step + 1} training batches; lower start_step or train longer",
-                stacklevel=2,
             )

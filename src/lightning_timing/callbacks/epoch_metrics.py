@@ -11,19 +11,19 @@ from typing import Any, Final
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.trail import Trail
-from lightning_timing.parts import Part
+from lightning_timing.failsafe import Failsafe
 
 _METHODS: Final = ("update_eval_epoch_metrics", "update_train_epoch_metrics", "on_epoch_end")
 
 
-def watch_epoch_metrics(trainer: Any, machine: PhaseMachine, trail: Trail, part: Part) -> MethodWatch:
+def watch_epoch_metrics(trainer: Any, machine: PhaseMachine, trail: Trail, failsafe: Failsafe) -> MethodWatch:
     """Reports these computations to a machine, as logging, until the watch that it returns is closed.
 
     Args:
         trainer: The Trainer.
         machine: Notified of the computations.
         trail: Keeps the edges that come before.
-        part: Takes failures of these.
+        failsafe: Takes failures of these.
     """
     pause, begin = trail.at_once(machine.batches_paused), trail.at_once(machine.logging_began)
     end = trail.at_once(machine.logging_ended)
@@ -40,4 +40,4 @@ def watch_epoch_metrics(trainer: Any, machine: PhaseMachine, trail: Trail, part:
             end()
 
     connector = getattr(trainer, "_logger_connector", None)
-    return MethodWatch([(connector, method) for method in _METHODS], began, ended, part)
+    return MethodWatch([(connector, method) for method in _METHODS], began, ended, failsafe)

@@ -9,22 +9,22 @@ from multiprocessing.util import Finalize
 from typing import Any
 
 from lightning_timing.callbacks.method_watch import MethodWatch
-from lightning_timing.parts import Part
+from lightning_timing.failsafe import Failsafe
 
 
 class ExceptionWatch:
     """Watches how a run ends until closed.
 
     Args:
-        part: Takes failures to follow the Trainer. It raises none any more once an exception is on its way.
+        failsafe: Takes failures to follow the Trainer. It raises none any more once an exception is on its way.
 
     Attributes:
         on_exception: Called when an exception ends the run, before any other callback's `on_exception`.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, failsafe: Failsafe) -> None:
         self.on_exception: list[Callable[[BaseException], None]] = []
-        self._part = part
+        self._failsafe = failsafe
         self._loops: MethodWatch | None = None
         self._at_exit: Finalize | None = None
         self._handled_before: BaseException | None = None
@@ -32,7 +32,7 @@ class ExceptionWatch:
     def watch(self, trainer: Any) -> None:
         """Watches a process that a strategy has started (ddp_notebook, ddp_spawn): Lightning calls no hook in it."""
         if parent_process() is not None:
-            self._loops = MethodWatch([(trainer, "_run_stage")], self._loops_begin, self._loops_end, self._part)
+            self._loops = MethodWatch([(trainer, "_run_stage")], self._loops_begin, self._loops_end, self._failsafe)
             self._at_exit = Finalize(None, self._process_ends, exitpriority=0)
 
     def raised(self) -> None:
@@ -42,7 +42,7 @@ class ExceptionWatch:
             self._tell(error)
 
     def _tell(self, error: BaseException) -> None:
-        self._part.strict = False
+        self._failsafe.strict = False
         for tell in self.on_exception:
             tell(error)
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.no_op import nothing
-from lightning_timing.recording import IterationLabel
 
 
 class PhaseFollower(Protocol):
     """An object that is notified of iterations and phases. Phases nest; `leave` always means the innermost.
 
-    A class that derives from it ignores the notices that it does not define: those that return here, which to the type
-    checker makes them more than declarations.
+    A subclass may leave out the methods that have a `return` here, and so ignore their notices. To the type checker
+    those without one are mere declarations.
     """
 
     def begin_stage(self, stage: str) -> None:

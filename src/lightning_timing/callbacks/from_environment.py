@@ -50,7 +50,7 @@ class TimingFromEnvironment(Callback):
 
     def _say_that_nothing_is_added(self, present: list[Callback]) -> None:
         names = sorted({type(callback).__name__ for callback in present if isinstance(callback, TimingCallback)})
-        if names:  # or else there are two that stand in for a preset's, and one of them does it
+        if names:  # else there is another of these, which adds a preset's callbacks itself
             warnings.warn(
                 f"lightning_timing: the Trainer has {', '.join(names)} of its own, so that "
                 f"{VARIABLE}={self.preset!r} adds nothing: take it out of the script, or change it there",

@@ -14,8 +14,8 @@ from typing import Any
 from lightning_timing.callbacks.method_watch import MethodWatch
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.trail import Trail
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.no_op import nothing
-from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, SANITY_CHECK, TEST, TRAIN, VALIDATE
 
 
@@ -43,14 +43,16 @@ class _TrainLoaderStart:
             self._end()
 
 
-def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part: Part) -> tuple[MethodWatch, ...]:
+def watch_loader_starts(
+    trainer: Any, machine: PhaseMachine, trail: Trail, failsafe: Failsafe
+) -> tuple[MethodWatch, ...]:
     """Reports the starts of loaders to a machine until the watches that it returns are closed.
 
     Args:
         trainer: The Trainer.
         machine: Notified of the starts.
         trail: Keeps the edges that come before.
-        part: Takes failures of these.
+        failsafe: Takes failures of these.
     """
     pause = trail.at_once(machine.batches_paused)
 
@@ -76,7 +78,7 @@ def watch_loader_starts(trainer: Any, machine: PhaseMachine, trail: Trail, part:
     )
     started = trail.at_once(machine.loader_started)
     return (
-        MethodWatch([(trainer.fit_loop, "setup_data")], training.setup_began, training.setup_ended, part),
-        MethodWatch([(trainer.strategy, "process_dataloader")], nothing, training.loader_processed, part),
-        *(MethodWatch([(loop, "reset")], starts(stage), started, part) for loop, stage in loops),
+        MethodWatch([(trainer.fit_loop, "setup_data")], training.setup_began, training.setup_ended, failsafe),
+        MethodWatch([(trainer.strategy, "process_dataloader")], nothing, training.loader_processed, failsafe),
+        *(MethodWatch([(loop, "reset")], starts(stage), started, failsafe) for loop, stage in loops),
     )

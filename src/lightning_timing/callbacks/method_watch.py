@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import Any
 
-from lightning_timing.parts import Part
+from lightning_timing.failsafe import Failsafe
 
 
 class _Watched:
@@ -43,12 +43,12 @@ class _Watched:
         watch = self._watch
         if get_ident() != watch.thread:  # beside the loop, and so no part of it
             return self._original(*args, **kwargs)
-        with watch.part:
+        with watch.failsafe:
             watch.began()
         try:
             return self._original(*args, **kwargs)
         finally:
-            with watch.part:
+            with watch.failsafe:
                 watch.ended()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -70,14 +70,18 @@ class MethodWatch:
             time stays where it occurs.
         began: Called when one of the methods is called by the thread that made this watch.
         ended: Called when the method returns.
-        part: Takes failures of these two.
+        failsafe: Takes failures of these two.
     """
 
     def __init__(
-        self, methods: Iterable[tuple[Any, str]], began: Callable[[], None], ended: Callable[[], None], part: Part
+        self,
+        methods: Iterable[tuple[Any, str]],
+        began: Callable[[], None],
+        ended: Callable[[], None],
+        failsafe: Failsafe,
     ) -> None:
         self.began, self.ended = began, ended
-        self.part = part
+        self.failsafe = failsafe
         self.thread = get_ident()
         self._wrapped: list[tuple[Any, str, _Watched]] = []
         for instance, method in methods:

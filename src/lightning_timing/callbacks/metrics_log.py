@@ -6,8 +6,8 @@ from collections import defaultdict
 from typing import Any
 
 from lightning_timing.clocks import NS_IN_S
+from lightning_timing.measured_iterations import MeasuredIteration
 from lightning_timing.phases import ITERATION, PHASES, TRAIN
-from lightning_timing.recording import MeasuredIteration
 
 _LOGGED = frozenset((ITERATION, *PHASES))
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.session import Session, leave
+from lightning_timing.failsafe import warn_of_run
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.nvtx_ranges import NVTX_RANGES
-from lightning_timing.parts import warn_of_run
 from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
 from lightning_timing.record import Status
-from lightning_timing.recording import IterationLabel
 
 _ENABLED_BEFORE: Final = "the NVTXRangeWrapper was enabled before the run, so no phases are pushed: disable() it first"
 
@@ -90,7 +90,7 @@ class NVTXCallback(PhaseCallback):
             misuse, and list at the end what was left open.
     """
 
-    part_name: ClassVar[str] = "NVTX"
+    name_in_messages: ClassVar[str] = "NVTX"
 
     def __init__(
         self,
@@ -113,14 +113,14 @@ class NVTXCallback(PhaseCallback):
         """Enables the wrapper, and follows the phases if ranges have any effect."""
         if NVTX_RANGES.is_enabled:
             if NVTX_RANGES._is_recording and not NVTX_RANGES._pushes_phases and not trainer.global_rank:
-                warn_of_run(_ENABLED_BEFORE, stacklevel=2)
+                warn_of_run(_ENABLED_BEFORE)
             return None
         with warnings.catch_warnings() if trainer.global_rank else nullcontext():
             if trainer.global_rank:
                 warnings.simplefilter("ignore")  # rank 0 says it for all
             NVTX_RANGES.enable(self.sync_on_push, self.sync_on_pop, self.keep_track_of_range_order)
         NVTX_RANGES._pushes_phases = True
-        self._part = NVTX_RANGES._part  # one part, whether it fails in a user's call or here
+        self._failsafe = NVTX_RANGES._failsafe  # the same, whether it is a user's call that fails or this
         if not NVTX_RANGES._is_recording:
             return _Running(None, None)
         follower = RangeFollower()
@@ -141,4 +141,4 @@ class NVTXCallback(PhaseCallback):
             NVTX_RANGES.disable()
         if left_open and status == "completed":
             listing = "\n".join(f"  {left}" for left in left_open)
-            warn_of_run(f"NVTX ranges were left open at the end of the run:\n{listing}", stacklevel=2)
+            warn_of_run(f"NVTX ranges were left open at the end of the run:\n{listing}")

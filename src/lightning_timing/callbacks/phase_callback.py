@@ -9,9 +9,9 @@ from typing import Any
 from lightning_timing.callbacks.base import SKIPPABLE_HOOKS, TimingCallback
 from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.session import Session, call_last, join
-from lightning_timing.parts import warn_that_off
+from lightning_timing.failsafe import warn_that_off
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.record import Status
-from lightning_timing.recording import IterationLabel
 
 _label: Callable[[tuple[int, int, int, int | None, bool]], IterationLabel] = partial(tuple.__new__, IterationLabel)
 """Makes a label from a tuple of its fields, in half the time that the class takes."""
@@ -40,7 +40,7 @@ class PhaseCallback(TimingCallback):
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         super()._begin(trainer, pl_module, stage)
-        self._unskip(*SKIPPABLE_HOOKS)  # what a run before may have done without
+        self._unskip(*SKIPPABLE_HOOKS)  # an earlier run may have skipped them
         self._session = None if self._running is None else self._running.session  # None also if it does not listen
         self._skip(trainer, *SKIPPABLE_HOOKS if self._session is None else ())
         if self._session is not None:
@@ -91,10 +91,10 @@ class PhaseCallback(TimingCallback):
             listens: Whether it is notified of phases at all, and not only this callback of an exception.
         """
         session = join(trainer, entry_point, follower)
-        session.part.strict |= self.strict
+        session.failsafe.strict |= self.strict
         session.on_exception.append(partial(self.on_exception, trainer, trainer.lightning_module))
         if listens:
-            session.followers.add(follower, self._part.fail, outermost=outermost)
+            session.followers.add(follower, self._failsafe.fail, outermost=outermost)
             follower.begin_stage(session.machine.stage)
         return session
 
@@ -111,16 +111,18 @@ class PhaseCallback(TimingCallback):
             elif not session.is_deaf and self._is_of(trainer):
                 session.is_deaf = True
                 other = type(trainer.profiler).__name__
-                warn_that_off(self.part_name, f"{other} has taken the place of the Trainer's profiler in mid-run")
+                warn_that_off(
+                    self.name_in_messages, f"{other} has taken the place of the Trainer's profiler in mid-run"
+                )
         except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
-            session.part.fail(error)
+            session.failsafe.fail(error)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Tells the optimizers of manual optimization apart."""
         session = self._session
         if session is None:
             return
-        with session.part:
+        with session.failsafe:
             if len(trainer.optimizers) > 1 and session.is_installed(trainer):
                 index = next((i for i, known in enumerate(trainer.optimizers) if known is optimizer), None)
                 if index is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lightning_timing.callbacks.followers import Followers
 from lightning_timing.callbacks.open_phases import OpenPhases
 from lightning_timing.callbacks.optimization_phases import OptimizationPhases
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.phases import BARRIER, BATCH_TRANSFER, DATA_WAIT, FORWARD, LOGGING, TRAIN
-from lightning_timing.recording import IterationLabel
 
 
 class PhaseMachine:

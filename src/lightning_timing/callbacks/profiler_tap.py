@@ -29,7 +29,7 @@ from lightning_timing.callbacks.boundary_contexts import (
 from lightning_timing.callbacks.method_watch import itself
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.callbacks.trail import Trail
-from lightning_timing.parts import Part
+from lightning_timing.failsafe import Failsafe
 
 _MAX_QUIET_ACTIONS_KEPT: Final = 1000
 """Limit of the actions remembered to be no boundary. A user's own may have numbers in their names."""
@@ -63,7 +63,7 @@ class ProfilerTap:
         machine: Handles the boundaries.
         meanings: Says which actions are boundaries, and what they mean.
         trail: Keeps the edges that can wait, where a follower is notified late.
-        part: Takes the failures of all these.
+        failsafe: Takes the failures of all these.
 
     Attributes:
         users_profiler: The Trainer's own profiler. (`profiler` is an attribute of some of these themselves.)
@@ -75,9 +75,9 @@ class ProfilerTap:
         "_contexts",
         "_does_nothing",
         "_ends",
+        "_failsafe",
         "_machine",
         "_meanings",
-        "_part",
         "_starts",
         "_stops",
         "_thread",
@@ -87,13 +87,13 @@ class ProfilerTap:
     )
 
     def __init__(
-        self, profiler: Any, machine: PhaseMachine, meanings: ActionMeanings, trail: Trail, part: Part
+        self, profiler: Any, machine: PhaseMachine, meanings: ActionMeanings, trail: Trail, failsafe: Failsafe
     ) -> None:
         self.users_profiler = profiler
         self._machine = machine
         self._meanings = meanings
         self._trail = trail
-        self._part = part
+        self._failsafe = failsafe
         self._thread = get_ident()  # the loop's
         self._does_nothing = type(profiler).__name__ == "PassThroughProfiler"
         self._contexts = _Contexts(self._context_of)
@@ -149,7 +149,7 @@ class ProfilerTap:
             if begin is not None:
                 begin()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure)
+            self._failsafe.fail(failure)
 
     def stop(self, action_name: str) -> None:
         """An action stops: as in Lightning's `Profiler`."""
@@ -161,7 +161,7 @@ class ProfilerTap:
             if end is not None:
                 end()
         except Exception as failure:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
-            self._part.fail(failure)
+            self._failsafe.fail(failure)
         if not self._does_nothing:
             self.users_profiler.stop(action_name)
 
@@ -191,7 +191,7 @@ class ProfilerTap:
 
     def _context_of(self, action_name: str) -> Context:
         meaning = None
-        with self._part:
+        with self._failsafe:
             meaning = self._meanings.of_context(action_name)
         if meaning is None:
             return QUIET
@@ -201,14 +201,14 @@ class ProfilerTap:
         if meaning.is_phase is None:
             return context
         mere_boundary = self._context_that_means(meaning._replace(phase=None))
-        return AtTimes(meaning.is_phase, context, mere_boundary, self._part)
+        return AtTimes(meaning.is_phase, context, mere_boundary, self._failsafe)
 
     def _context_that_means(self, meaning: ActionMeaning) -> AtOnce | Noted:
         begin, end, fail = self._handlers(meaning)
         trail = self._trail
         if trail.follower is None or not meaning.can_wait:
-            return AtOnce(trail.at_once(begin), trail.at_once(end), trail.at_once(fail), self._part)
-        return noted(begin, end, fail, trail, self._part)
+            return AtOnce(trail.at_once(begin), trail.at_once(end), trail.at_once(fail), self._failsafe)
+        return noted(begin, end, fail, trail, self._failsafe)
 
     def _handlers(self, meaning: ActionMeaning) -> tuple[Handler, Handler, Handler]:
         """Returns the handlers of the beginning of an action, of its end, and of its end by an exception."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from lightning_timing.errors import TimingError
-from lightning_timing.parts import warn_of_run
+from lightning_timing.failsafe import warn_of_run
 from lightning_timing.validation import is_whole_number
 
 Ranks = tuple[int, ...] | Literal["all"]
@@ -42,7 +42,6 @@ def takes_part(trainer: Any, ranks: Ranks, what: str) -> bool:
         warn_of_run(
             f"{what} is off, as the run has none of the ranks {list(chosen)}: its ranks are 0 to "
             f"{trainer.world_size - 1}",
-            stacklevel=2,
         )
     return trainer.global_rank in chosen
 

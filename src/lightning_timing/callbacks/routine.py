@@ -17,9 +17,9 @@ from lightning_timing.callbacks.edges import STRIDE, Edges, one_by_one
 from lightning_timing.callbacks.followers import Followers
 from lightning_timing.callbacks.phase_machine import PhaseMachine
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.measurement import Measurement
-from lightning_timing.recording import IterationLabel
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.stage_totals import StageTotals
 
 _MAX_KNOWN: Final = 8
 """Routines that are remembered. A training that accumulates gradients has two or three."""
@@ -41,12 +41,12 @@ class Routine(NamedTuple):
     """
 
     handles: list[Callable[..., object]]
-    stage: StageRecord
+    stage: StageTotals
     label_at: int
     phases: tuple[PhaseEdges, ...]
     skipped: bool
 
-    def is_of(self, handles: list[Callable[..., object]], stage: StageRecord) -> bool:
+    def is_of(self, handles: list[Callable[..., object]], stage: StageTotals) -> bool:
         """Whether it is the routine of an iteration with these edges in this stage."""
         return self.handles == handles and self.stage is stage
 
@@ -168,7 +168,7 @@ class Routines:
             The index at which the last one of them ends, and the function that handles them; None where the edges are
             to be handled each for itself.
         """
-        if not self._machine.is_at_turn or not self.recorder.can_be_told_in_one:
+        if not self._machine.is_at_turn or not self.recorder.takes_whole_iterations:
             return None
         end = whole[at]
         handles = edges[at:end:STRIDE]

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from lightning_timing.callbacks.environment import conditions, environment, loaders
 from lightning_timing.clocks import Clock, pair_clocks
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.figures import Figures
 from lightning_timing.loader_workers import workers_by_stage
-from lightning_timing.parts import Part
+from lightning_timing.measured_iterations import MeasuredIteration, MeasuredOutside
 from lightning_timing.record import (
     SCHEMA_VERSION,
     SUMMARY_NAME,
@@ -27,7 +28,6 @@ from lightning_timing.record import (
     rank_file_name,
 )
 from lightning_timing.record_writer import RecordWriter, write_summary
-from lightning_timing.recording import MeasuredIteration, MeasuredOutside
 from lightning_timing.verdict import judge
 
 _HIDES: Final = (
@@ -47,7 +47,7 @@ class RunFiles:
         clock: The recorder's clock, which the header places on the wall clock.
 
     Attributes:
-        loader_workers: Workers of the DataLoader, by stage, of those of which it is known.
+        loader_workers: Number of DataLoader workers, by stage, where it is known.
     """
 
     def __init__(self, folder: Path, run_id: str, writes_summary: bool, clock: Clock) -> None:
@@ -56,7 +56,7 @@ class RunFiles:
         self._run_id = run_id
         self._writes_summary = writes_summary
         self._clock = clock
-        self._part = Part("the record", strict=False)
+        self._failsafe = Failsafe("the record", strict=False)
         self._segments: list[SegmentSummary] = []
         self._iterations_before: Mapping[str, int] = {}
         self._header: SegmentHeader | None = None
@@ -73,14 +73,14 @@ class RunFiles:
             settings: For the header.
             when_idle: Called on another thread, every few seconds if there is nothing to write.
         """
-        self._part = Part("the record", strict=False)
+        self._failsafe = Failsafe("the record", strict=False)
         self._header = None
-        with self._part:
+        with self._failsafe:
             header = self._header = self._header_of(trainer, entry_point, settings)
             path = self.folder / rank_file_name(trainer.global_rank)
             if self._writes_summary and not self._segments and path.is_file():
                 warnings.warn(f"lightning_timing: {_HIDES.format(folder=self.folder)}", stacklevel=2)
-            self._writer = RecordWriter(path, header, self._part.fail, when_idle=when_idle)
+            self._writer = RecordWriter(path, header, self._failsafe.fail, when_idle=when_idle)
 
     def _header_of(self, trainer: Any, entry_point: str, settings: Mapping[str, Any]) -> SegmentHeader:
         pairing = pair_clocks(self._clock)
@@ -102,9 +102,9 @@ class RunFiles:
 
     def note_loaders(self, trainer: Any) -> None:
         """Adds the loaders to the settings. The Trainer has them by now, but had not when the segment began."""
-        if self._writer is None or self._header is None or self._part.is_off:
+        if self._writer is None or self._header is None or self._failsafe.is_off:
             return
-        with self._part:
+        with self._failsafe:
             if found := loaders(trainer):
                 self._header = replace(self._header, settings={**self._header.settings, **found})
                 self._writer.replace_header(self._header)
@@ -145,22 +145,22 @@ class RunFiles:
         self._append(self._writer, row)
 
     def _append(self, writer: RecordWriter, row: Mapping[str, Any] | OutsideRow) -> None:
-        if not self._part.is_off:
+        if not self._failsafe.is_off:
             try:
                 writer.append(row)
             except Exception as error:  # noqa: BLE001  # whatever it is: a timer must not end what it times
-                self._part.fail(error)
+                self._failsafe.fail(error)
 
     @property
     def is_written(self) -> bool:
         """Whether everything could be written so far."""
-        return not self._part.is_off
+        return not self._failsafe.is_off
 
     def end_segment(self, status: Status) -> None:
         """Ends the segment, as the call of the Trainer has ended, unless that was done."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            with self._part:
+            with self._failsafe:
                 writer.close(status)
 
     def summarize_segment(self, status: Status, figures: Figures, overhead: TimingOverhead | None) -> None:
@@ -179,13 +179,13 @@ class RunFiles:
         )
         self._iterations_before = iterations
         if self._writes_summary:
-            with self._part:
+            with self._failsafe:
                 self._write_summary(status, figures, overhead, self._header)
 
     def _write_summary(
         self, status: Status, figures: Figures, overhead: TimingOverhead | None, header: SegmentHeader
     ) -> None:
-        verdict = judge(figures.stages, figures.cpu_usage, figures.loader_workers)
+        verdict = judge(figures.stages, figures.cpu_usage, figures.loader_workers, figures.world_size)
         summary = RunSummary(
             schema_version=SCHEMA_VERSION,
             status=status,

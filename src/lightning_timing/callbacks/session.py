@@ -22,10 +22,10 @@ from lightning_timing.callbacks.profiler_tap import ProfilerTap
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.callbacks.step_count import AskTheTrainer, StepCount, step_count_of
 from lightning_timing.callbacks.trail import Trail
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.interrupts import InterruptGuard
 from lightning_timing.late_recorder import LateRecorder
 from lightning_timing.no_op import nothing
-from lightning_timing.parts import Part
 from lightning_timing.phases import PREDICT, TEST, TRAIN, VALIDATE
 
 _FIRST_STAGES: Final = {"fit": TRAIN, "validate": VALIDATE, "test": TEST, "predict": PREDICT}
@@ -60,7 +60,7 @@ class Session:
         on_exception: Called when an exception ends the run, before any other callback's `on_exception`.
         on_optimization: Called with whether optimization is automatic, when that may have changed.
         on_off: Called when following the Trainer has failed, and nothing more will be reported.
-        part: Takes failures to follow the Trainer.
+        failsafe: Takes failures to follow the Trainer.
     """
 
     def __init__(self, trainer: Any, entry_point: str) -> None:
@@ -77,20 +77,20 @@ class Session:
         self.size_of: Callable[[Any], int | None] = batch_size
         epoch_begins = partial(self._epoch_begins, trainer)
         self.on_off: list[Callable[[], None]] = []
-        self.part = Part("following the Trainer", strict=False, raises_once=True, turn_off=self._turn_off)
-        self._exceptions = ExceptionWatch(self.part)
+        self.failsafe = Failsafe("following the Trainer", strict=False, raises_once=True, turn_off=self._turn_off)
+        self._exceptions = ExceptionWatch(self.failsafe)
         self.on_exception = self._exceptions.on_exception
         meanings = ActionMeanings(trainer, self.machine, self._exceptions.raised, epoch_begins)
         self._guard = InterruptGuard()
-        self.trail = Trail(self.part, self._guard)
+        self.trail = Trail(self.failsafe, self._guard)
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
-        self._tap = ProfilerTap(trainer.profiler, self.machine, meanings, self.trail, self.part)
-        self.followers.on_change = self._choose_who_is_told_late
+        self._tap = ProfilerTap(trainer.profiler, self.machine, meanings, self.trail, self.failsafe)
+        self.followers.on_change = self._choose_late_follower
         self._loggers: list[Any] = []
-        self._logging = self._watch([], nothing, nothing)
-        self._steps = self._watch_steps([])
-        self._backward = self._watch_backward([])
-        self._others: list[MethodWatch] = []
+        self._logger_watch = self._watch([], nothing, nothing)
+        self._step_watch = self._watch_steps([])
+        self._backward_watch = self._watch_backward([])
+        self._other_watches: list[MethodWatch] = []
         try:
             self._begin_to_watch(trainer)
         except BaseException:
@@ -98,32 +98,32 @@ class Session:
             raise
 
     def _begin_to_watch(self, trainer: Any) -> None:
-        machine, others = self.machine, self._others
+        machine, watches = self.machine, self._other_watches
         if trainer.world_size > 1:
             collectives = [(trainer.strategy, method) for method in _COLLECTIVES]
-            others.append(self._watch([(trainer.strategy, "barrier")], machine.barrier_began, machine.barrier_ended))
-            others.append(self._watch(collectives, machine.collective_began, machine.barrier_ended))
+            watches.append(self._watch([(trainer.strategy, "barrier")], machine.barrier_began, machine.barrier_ended))
+            watches.append(self._watch(collectives, machine.collective_began, machine.barrier_ended))
         self._exceptions.watch(trainer)
-        others.append(watch_epoch_metrics(trainer, machine, self.trail, self.part))
-        others.extend(watch_loader_starts(trainer, machine, self.trail, self.part))
-        self._look_who_logs(trainer)
+        watches.append(watch_epoch_metrics(trainer, machine, self.trail, self.failsafe))
+        watches.extend(watch_loader_starts(trainer, machine, self.trail, self.failsafe))
+        self._look_at_loggers(trainer)
         trainer.profiler = self._tap
 
     def _watch(
         self, methods: list[tuple[Any, str]], began: Callable[[], None], ended: Callable[[], None]
     ) -> MethodWatch:
         note = self.trail.note
-        return MethodWatch(methods, partial(note, began), partial(note, ended), self.part)
+        return MethodWatch(methods, partial(note, began), partial(note, ended), self.failsafe)
 
     def _watch_steps(self, optimizers: list[Any]) -> OptimizerWatch:
         note, optimization = self.trail.note, self.machine.optimization
         step_called, closure_began = partial(note, optimization.step_called), partial(note, optimization.closure_began)
-        return OptimizerWatch(optimizers, step_called, closure_began, self.part)
+        return OptimizerWatch(optimizers, step_called, closure_began, self.failsafe)
 
     def _watch_backward(self, strategies: list[Any]) -> MethodWatch:
         """Watches for the end of a backward, which no hook tells of where it fails."""
         over = partial(self.trail.note, self.machine.optimization.backward_over)
-        return MethodWatch([(strategy, "backward") for strategy in strategies], nothing, over, self.part)
+        return MethodWatch([(strategy, "backward") for strategy in strategies], nothing, over, self.failsafe)
 
     def note_step_of(self, index: int) -> None:
         """Notes that the optimizer of this index steps."""
@@ -134,21 +134,21 @@ class Session:
     @contextmanager
     def logging(self) -> Iterator[None]:
         """Notes that what runs in this context is logging, for Lightning takes long to log before it calls a logger."""
-        with self.part:
+        with self.failsafe:
             self.trail.note(self.machine.logging_began)
         try:
             yield
         finally:
-            with self.part:
+            with self.failsafe:
                 self.trail.note(self.machine.logging_ended)
 
-    def _choose_who_is_told_late(self) -> None:
+    def _choose_late_follower(self) -> None:
         """Chooses the follower that is notified late: the only one, if it can be, unless failures are to be raised."""
         followers = self.followers.inward
-        alone = followers[0] if len(followers) == 1 and self._can_be_late and not self.part.strict else None
+        alone = followers[0] if len(followers) == 1 and self._can_be_late and not self.failsafe.strict else None
         late = alone if isinstance(alone, LateRecorder) and alone.may_follow_late else None
         if late is not self.trail.follower:
-            self.trail.lead(None if late is None else Routines(self.machine, self.followers, late))
+            self.trail.set_late_follower(None if late is None else Routines(self.machine, self.followers, late))
             self._tap.forget_boundaries()
 
     def _turn_off(self) -> None:
@@ -160,11 +160,11 @@ class Session:
         """Begins an epoch, and reads what was not settled in `setup` or may have changed since the last epoch."""
         self.machine.epoch_began()
         self.size_of = size_of_batches(trainer.train_dataloader)
-        self._look_how_it_optimizes(trainer)
-        self._look_who_steps(trainer)
-        self._look_who_logs(trainer)
+        self._look_at_optimization(trainer)
+        self._look_at_optimizers(trainer)
+        self._look_at_loggers(trainer)
 
-    def _look_how_it_optimizes(self, trainer: Any) -> None:
+    def _look_at_optimization(self, trainer: Any) -> None:
         is_automatic = trainer.lightning_module.automatic_optimization
         self.steps = step_count_of(trainer, is_automatic)
         expects_backward = is_automatic and not _has_no_backward(trainer)
@@ -172,31 +172,31 @@ class Session:
         if (is_automatic, expects_backward) == (self._is_automatic, optimization.expects_backward):
             return
         self._is_automatic, optimization.expects_backward = is_automatic, expects_backward
-        self._backward.close()
-        self._backward = self._watch_backward([] if is_automatic else [trainer.strategy])
+        self._backward_watch.close()
+        self._backward_watch = self._watch_backward([] if is_automatic else [trainer.strategy])
         self._tap.forget_boundaries()  # and the routines with them, which are known by what handles these
         for tell in self.on_optimization:
             tell(is_automatic)
 
-    def _look_who_steps(self, trainer: Any) -> None:
+    def _look_at_optimizers(self, trainer: Any) -> None:
         """Watches the optimizers where the module may step them: in manual optimization, or by its `optimizer_step`."""
         module = trainer.lightning_module
         is_up_to_the_module = not module.automatic_optimization or overrides(module, "optimizer_step")
-        self._steps.close()
-        self._steps = self._watch_steps(trainer.optimizers if is_up_to_the_module else [])
-        hears_of_steps = is_up_to_the_module and self._steps.hears_all
+        self._step_watch.close()
+        self._step_watch = self._watch_steps(trainer.optimizers if is_up_to_the_module else [])
+        hears_of_steps = is_up_to_the_module and self._step_watch.hears_all
         optimization = self.machine.optimization
         if hears_of_steps != optimization.hears_of_steps:
             optimization.hears_of_steps = hears_of_steps
             self._tap.forget_boundaries()
 
-    def _look_who_logs(self, trainer: Any) -> None:
+    def _look_at_loggers(self, trainer: Any) -> None:
         loggers = list(trainer.loggers)
         if loggers != self._loggers:
             self._loggers = loggers
-            self._logging.close()
+            self._logger_watch.close()
             methods = [(logger, method) for logger in loggers for method in _LOGGING]
-            self._logging = self._watch(methods, self.machine.logging_began, self.machine.logging_ended)
+            self._logger_watch = self._watch(methods, self.machine.logging_began, self.machine.logging_ended)
 
     def call_last(self, end: Callable[[], None]) -> None:
         """Calls `end` when all else in the run is over, unless an exception ends the run before."""
@@ -208,9 +208,9 @@ class Session:
 
     def close(self, trainer: Any) -> None:
         """Restores what was replaced, unless other code has replaced it since."""
-        for watch in (self._logging, self._backward, *self._others):
+        for watch in (self._logger_watch, self._backward_watch, *self._other_watches):
             watch.close()
-        self._steps.close()
+        self._step_watch.close()
         if self.is_installed(trainer):
             trainer.profiler = self._tap.users_profiler
         self._guard.close()
@@ -226,7 +226,7 @@ def _fetches_by_itself(module: Any) -> bool:
     """Whether a step takes `dataloader_iter` and fetches by itself, so that the loop fetches nothing in between."""
     try:
         return any("dataloader_iter" in signature(getattr(module, step)).parameters for step in STEPS)
-    except (TypeError, ValueError):  # not every callable tells
+    except (TypeError, ValueError):  # some callables have no signature
         return True
 
 

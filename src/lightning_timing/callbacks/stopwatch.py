@@ -23,13 +23,14 @@ from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
+from lightning_timing.failsafe import Failsafe, warn_of_run
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.measured_iterations import MeasuredIteration
 from lightning_timing.names import shown, why_refused
 from lightning_timing.overhead import overhead_of
-from lightning_timing.parts import Part, warn_of_run
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import TIMING_FOLDER, Status
-from lightning_timing.recording import MeasuredIteration, RecorderSettings
+from lightning_timing.recorder_settings import RecorderSettings
 from lightning_timing.stopwatch import STOPWATCH, print_report
 from lightning_timing.validation import check_whole_number
 
@@ -78,9 +79,9 @@ class _Running(NamedTuple):
     recorder: LateRecorder
     files: RunFiles
     metrics: MetricsLog | None
-    logging: Part
+    logging: Failsafe
     print: Callable[[str], None]
-    printing: Part
+    printing: Failsafe
 
 
 class StopwatchCallback(PhaseCallback):
@@ -112,7 +113,7 @@ class StopwatchCallback(PhaseCallback):
         TimingError: An argument is out of its range.
     """
 
-    part_name: ClassVar[str] = "the Stopwatch"
+    name_in_messages: ClassVar[str] = "the Stopwatch"
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class StopwatchCallback(PhaseCallback):
         """Takes part in a run on the chosen ranks."""
         job = hydra_job() or self._job
         place = agree_on_place(trainer, None if job is None else job.directory)
-        if not takes_part(trainer, self.ranks, self.part_name):
+        if not takes_part(trainer, self.ranks, self.name_in_messages):
             return None
         prints = is_first(trainer.global_rank, self.ranks)
         # The module's goes through the progress bar, which only rank 0 has, and prints nothing on the others.
@@ -188,26 +189,26 @@ class StopwatchCallback(PhaseCallback):
         run = self._run_in(place, trainer)
         recorder = run.recorder
         recorder.rank, recorder.world_size = trainer.global_rank, trainer.world_size
-        printing = Part("the printed report", strict=self.strict)
+        printing = Failsafe("the printed report", strict=self.strict)
         with ExitStack() as undo:
             undo.callback(recorder.release)
             if not STOPWATCH.is_enabled:
-                STOPWATCH._attach(recorder, printer=printer, part=self._part, printing=printing)
+                STOPWATCH._attach(recorder, printer=printer, failsafe=self._failsafe, printing=printing)
                 undo.callback(STOPWATCH._detach, recorder)
             elif prints and (why_not := _why_not_attached(trainer)):
-                warn_of_run(why_not, stacklevel=2)
+                warn_of_run(why_not)
             undo.callback(leave, trainer, recorder)
             session = self._follow(trainer, entry_point, recorder)
             session.on_off.append(self.turn_off)  # or what the user measures waits for ever
             settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
-            run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._part))
+            run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._failsafe))
             undo.callback(run.files.end_segment, "failed")
             running = _Running(
                 session=session,
                 recorder=recorder,
                 files=run.files,
                 metrics=MetricsLog() if self.log_to_logger else None,
-                logging=Part("logging the phases", strict=self.strict),
+                logging=Failsafe("logging the phases", strict=self.strict),
                 print=printer,
                 printing=printing,
             )
@@ -224,7 +225,7 @@ class StopwatchCallback(PhaseCallback):
         recorder.cpu.choose_stage(running.session.machine.stage)
         recorder.hand_on_to(_take_iteration(running), running.files.write_outside, partial(_epoch_of, trainer))
         if self.print_every_n_iters is not None:
-            recorder.report_every(self.print_every_n_iters, partial(_print_so_far, running, self._part))
+            recorder.report_every(self.print_every_n_iters, partial(_print_so_far, running, self._failsafe))
 
     def turn_off(self) -> None:
         """Ends the periodic print, and makes the Stopwatch's methods no-ops."""
@@ -240,10 +241,10 @@ class StopwatchCallback(PhaseCallback):
             finally_.callback(STOPWATCH._detach, recorder)
             release = partial(recorder.release, device_may_hang=status != "completed")
             for step in (partial(leave, trainer, recorder), recorder.take_outside, release):
-                with self._part:
+                with self._failsafe:
                     step()
             figures, overhead = recorder.figures(), None
-            with self._part:
+            with self._failsafe:
                 overhead = overhead_of(recorder, partial(try_out, recorder, is_late=is_late))
             running.files.summarize_segment(status, figures, overhead)
             for reason in recorder.problems():
@@ -332,17 +333,17 @@ def _why_not_attached(trainer: Any) -> str | None:
     return None if has_it else _HAS_ANOTHER_RUN
 
 
-def _print_so_far(running: _Running, part: Part) -> None:
+def _print_so_far(running: _Running, failsafe: Failsafe) -> None:
     """Prints the current stage."""
     recorder = running.recorder
-    print_report(recorder, recorder.stage.name, running.print, part=part, printing=running.printing)
+    print_report(recorder, recorder.stage.name, running.print, failsafe=failsafe, printing=running.printing)
 
 
-def _keep_up(recorder: LateRecorder, part: Part) -> None:
+def _keep_up(recorder: LateRecorder, failsafe: Failsafe) -> None:
     try:
         recorder.keep_up()
     except Exception as error:  # noqa: BLE001  # on a thread of ours there is nobody to raise it to
-        part.fail(error, may_raise=False)
+        failsafe.fail(error, may_raise=False)
 
 
 def _take_iteration(running: _Running) -> Callable[[MeasuredIteration], None]:

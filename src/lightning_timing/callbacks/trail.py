@@ -17,11 +17,11 @@ from lightning_timing.callbacks.edges import STRIDE, Edges
 from lightning_timing.callbacks.routine import Routines
 from lightning_timing.clocks import Clock
 from lightning_timing.closed_iterations import MAX_WAIT_NS
+from lightning_timing.failsafe import Failsafe
 from lightning_timing.interrupts import InterruptGuard, undisturbed
 from lightning_timing.late_recorder import LateRecorder
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.no_op import nothing
-from lightning_timing.parts import Part
-from lightning_timing.recording import IterationLabel
 
 MAX_EDGES: Final = 10_000
 """When this many edges are noted, all of them are handled."""
@@ -31,7 +31,7 @@ class Trail:
     """Keeps the edges that were noted and not handled yet.
 
     Args:
-        part: Takes failures to handle them.
+        failsafe: Takes failures to handle them.
         guard: Makes Ctrl-C wait while an edge is handled at once.
 
     Attributes:
@@ -40,11 +40,11 @@ class Trail:
         clock: Reads the moment of an edge.
     """
 
-    def __init__(self, part: Part, guard: InterruptGuard) -> None:
+    def __init__(self, failsafe: Failsafe, guard: InterruptGuard) -> None:
         self.edges: Edges = []
         self.follower: LateRecorder | None = None
         self.clock: Clock = _no_clock
-        self._part = part
+        self._failsafe = failsafe
         self._guard = guard
         self._thread = get_ident()
         self._moment = [0]
@@ -60,7 +60,7 @@ class Trail:
         self._handling = RLock()
         self._seen = 0, 0
 
-    def lead(self, routines: Routines | None) -> None:
+    def set_late_follower(self, routines: Routines | None) -> None:
         """Sets who is notified late from now on.
 
         Args:
@@ -198,7 +198,7 @@ class Trail:
                     handle() if label is None else handle(label)
         except Exception as error:  # noqa: BLE001  # whatever it is: it must not end the loop that is watched
             self._handled = len(edges)
-            self._part.fail(error)
+            self._failsafe.fail(error)
         finally:
             recorder.read_moments_by(self.clock)
             self._is_catching_up = False

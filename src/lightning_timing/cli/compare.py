@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import rendered
 from lightning_timing.errors import BadInputError
-from lightning_timing.gate import judge
+from lightning_timing.gate import check_threshold
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES
-from lightning_timing.reporting.comparison_table import comparison_blocks
+from lightning_timing.reporting.comparison_blocks import comparison_blocks
 from lightning_timing.reporting.json_reports import comparison_json
 from lightning_timing.reporting.units import printable
 from lightning_timing.run_comparison import compare_runs
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     comparison = _of_stages(compare_runs(_read(before), _read(after)), args.stage)
     names = [name for given in args.measurement for name in _names_meant(given, comparison, args.stage)]
     comparison = comparison.of_measurements(names)
-    gate = None if args.fail_above is None else judge(comparison, args.fail_above, names or [ITERATION])
+    gate = None if args.fail_above is None else check_threshold(comparison, args.fail_above, names or [ITERATION])
     blocks = comparison_blocks(comparison, gate)
     sys.stdout.write(comparison_json(comparison, gate) if args.json else rendered(blocks, as_markdown=args.markdown))
     if gate is not None and not gate.has_judged:

@@ -16,7 +16,7 @@ from lightning_timing.cli.one_run import one_run
 from lightning_timing.errors import BadInputError
 from lightning_timing.nsys_agreement import MIN_SAMPLES, agreements
 from lightning_timing.nsys_export import ExportedProcess, read_export
-from lightning_timing.reporting.nsys_table import nsys_blocks
+from lightning_timing.reporting.nsys_blocks import nsys_blocks
 from lightning_timing.reporting.text import render
 from lightning_timing.run_report import RunReport, read_report
 

@@ -17,8 +17,8 @@ from lightning_timing.multirun import find_jobs, read_multirun
 from lightning_timing.phases import STAGES
 from lightning_timing.record_reader import has_record
 from lightning_timing.reporting.json_reports import multirun_json, run_json
-from lightning_timing.reporting.multirun import multirun_blocks
-from lightning_timing.reporting.run import run_blocks
+from lightning_timing.reporting.multirun_blocks import multirun_blocks
+from lightning_timing.reporting.run_blocks import run_blocks
 from lightning_timing.run_report import RunReport, read_report
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from lightning_timing.phases import ITERATION
 from lightning_timing.record import NOT_ENDED
 from lightning_timing.reporting.markup import Markup, tag
 from lightning_timing.reporting.page_parts import card, meter, values_table
-from lightning_timing.reporting.run import LONGEST_PATH, notes_on
-from lightning_timing.reporting.summary import LONGEST_SENTENCE, rank_of, where_time_went
+from lightning_timing.reporting.run_blocks import LONGEST_PATH, notes_on
+from lightning_timing.reporting.summary_blocks import LONGEST_SENTENCE, rank_of, where_time_went
 from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
 from lightning_timing.verdict import why_no_verdict
 

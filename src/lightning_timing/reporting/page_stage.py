@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lightning_timing.phases import PHASES
+from lightning_timing.reporting.interval_columns import (
+    DEVICE_COLUMNS,
+    INTERVAL_COLUMNS,
+    device_cells,
+    interval_cells,
+)
 from lightning_timing.reporting.markup import Markup, join, tag
 from lightning_timing.reporting.page_parts import (
     MINOR_NUMBER,
@@ -18,11 +24,11 @@ from lightning_timing.reporting.page_parts import (
     table,
 )
 from lightning_timing.reporting.palette import phase_color
-from lightning_timing.reporting.run import culprit_line
+from lightning_timing.reporting.run_blocks import culprit_line
 from lightning_timing.reporting.series_view import phases_and_longest
 from lightning_timing.reporting.slowest import SlowIteration, slowest_iterations
 from lightning_timing.reporting.tree import TreeNode, tree
-from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, seconds
+from lightning_timing.reporting.units import percent, plural, printable, seconds
 
 if TYPE_CHECKING:
     from lightning_timing.figures import MeasurementSummary, StageSummary
@@ -48,14 +54,9 @@ _TREE_COLUMNS: Final = (
     ("share", NUMBER),
     ("total", NUMBER),
     ("per iteration", NUMBER),
-    ("mean", NUMBER),
-    ("p50", NUMBER),
-    ("p95", NUMBER),
-    ("p99", NUMBER),
-    ("max", NUMBER),
-    ("count", NUMBER),
+    *((column.header, NUMBER) for column in INTERVAL_COLUMNS),
 )
-_DEVICE_COLUMNS: Final = (("device mean", NUMBER), ("device p50", NUMBER), ("device p95", NUMBER))
+_TREE_DEVICE_COLUMNS: Final = tuple((column.header, NUMBER) for column in DEVICE_COLUMNS)
 
 
 def share_card(stage: StageSummary) -> Markup:
@@ -116,26 +117,22 @@ def tree_card(stage: StageSummary) -> Markup:
     return card(
         "All measurements",
         "Host time; mean to max are per interval, and per iteration is the total over all iterations by their number.",
-        table(_TREE_COLUMNS + _DEVICE_COLUMNS if with_device else _TREE_COLUMNS, rows),
+        table(_TREE_COLUMNS + _TREE_DEVICE_COLUMNS if with_device else _TREE_COLUMNS, rows),
         *((tag("p", f"and {plural(left_out, 'shorter measurement')}", class_="note"),) if left_out else ()),
     )
 
 
 def _tree_row(node: TreeNode[MeasurementSummary], with_device: bool) -> tuple[str, ...]:
-    figures, device = node.measurement, node.measurement.device
-    times = (figures.per_iteration_s, figures.mean_s, figures.p50_s, figures.p95_s, figures.p99_s, figures.max_s)
+    figures = node.measurement
     cells = (
         measurement_name(node.name, node.label, node.depth),
         "" if figures.share is None else meter(figures.share, phase_color(node.name)),
         percent(figures.share),
         seconds(figures.total_s),
-        *map(seconds, times),
-        f"{figures.count:,}",
+        seconds(figures.per_iteration_s),
+        *interval_cells(figures),
     )
-    if not with_device:
-        return cells
-    on_device = (UNKNOWN,) * 3 if device is None else map(seconds, (device.mean_s, device.p50_s, device.p95_s))
-    return (*cells, *on_device)
+    return (*cells, *device_cells(figures.device)) if with_device else cells
 
 
 def ranks_card(comparison: RankComparison, chart: Markup) -> Markup:

@@ -60,8 +60,7 @@ def slowest_iterations(series: StageSeries) -> list[SlowIteration]:
         column = np.nan_to_num(series.ns[name]) / NS_IN_S
         phases_s[name] = column[numbers].tolist()
         usual_s[name] = float(np.median(column))
-    known_samples = series.samples[~np.isnan(series.samples)]
-    usual_samples = float(np.median(known_samples)) if len(known_samples) else None
+    usual_samples = float(np.median(series.known_samples)) if len(series.known_samples) else None
     found = []
     for place, number in enumerate(numbers.tolist()):
         own_s = {name: times[place] for name, times in phases_s.items()}

@@ -9,18 +9,18 @@ import pytest
 from lightning_timing.closed_iterations import MAX_WAITING
 from lightning_timing.device_timer import DeviceTimes
 from lightning_timing.distribution import EXACT_INTERVALS
+from lightning_timing.figures_from_recorder import summarize_stage
 from lightning_timing.ledger import PhaseTime
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.measurement import Measurement, take_times
-from lightning_timing.recording import IterationLabel
-from lightning_timing.stage_record import StageRecord
-from lightning_timing.summaries import summarize_stage
+from lightning_timing.stage_totals import StageTotals
 
 
-def sample(stage: StageRecord, phase: str, ns: int | None) -> PhaseTime:
+def sample(stage: StageTotals, phase: str, ns: int | None) -> PhaseTime:
     return stage.phases[phase], ns, 0, 0
 
 
-def users(stage: StageRecord, name: str, *samples_ns: int) -> Measurement:
+def users(stage: StageTotals, name: str, *samples_ns: int) -> Measurement:
     """A measurement of the user's that took that long in the iteration that is open."""
     measurement = stage.user_measurements.setdefault(name, Measurement(name))
     measurement.current.extend(samples_ns)
@@ -28,7 +28,7 @@ def users(stage: StageRecord, name: str, *samples_ns: int) -> Measurement:
 
 
 def take_device_times(
-    stage: StageRecord,
+    stage: StageTotals,
     samples_ns: dict[str, list[int]],
     untimed: dict[str, int],
     ahead_ns: int | None,
@@ -39,7 +39,7 @@ def take_device_times(
 
 
 def test_a_stage_of_which_nothing_is_known_was_not_used() -> None:
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     stage.phases["forward"]
 
     assert not stage.was_used
@@ -49,7 +49,7 @@ def test_a_stage_of_which_nothing_is_known_was_not_used() -> None:
 
 
 def test_each_kind_of_event_makes_it_used() -> None:
-    stages = [StageRecord("train", 1) for _ in range(4)]
+    stages = [StageTotals("train", 1) for _ in range(4)]
     stages[0].leave_out((), 5)
     stages[1].iterations += 1
     users(stages[2], "a")
@@ -59,7 +59,7 @@ def test_each_kind_of_event_makes_it_used() -> None:
 
 
 def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     samples = [
         sample(stage, "forward", 5),
         sample(stage, "optimizer_step", None),  # paused
@@ -71,7 +71,7 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
     ]
     users(stage, "mine", 2, 2)
     users(stage, "idle")
-    taken = take_times(stage.users_known_by())
+    taken = take_times(stage.user_measurements_at())
 
     assert stage.take(IterationLabel(samples=4), 30, 6, samples, taken) == {
         "iteration": 30,
@@ -83,7 +83,7 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
         "callbacks/B": 4,
         "mine": 4,
     }
-    assert take_times(stage.users_known_by()) == []
+    assert take_times(stage.user_measurements_at()) == []
     summary = summarize_stage(stage)
     assert {name: (each.count, each.parent) for name, each in summary.measurements.items()} == {
         "iteration": (1, None),
@@ -102,11 +102,11 @@ def test_an_iteration_is_taken_with_the_sum_of_each_measurement() -> None:
 
 
 def test_what_lies_between_iterations_comes_last_and_has_no_share() -> None:
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     stage.take(IterationLabel(), 10, 10, [], [])
     stage.between["callbacks/A"].distribution.add(4)
     users(stage, "mine", 3)
-    stage.take_users_outside()
+    stage.take_user_times_outside()
 
     measurements = summarize_stage(stage).measurements
     assert list(measurements) == [
@@ -124,7 +124,7 @@ def test_what_lies_between_iterations_comes_last_and_has_no_share() -> None:
 
 def test_samples_are_known_only_if_those_of_every_batch_are() -> None:
     found = []
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     for samples in (3, 4, None, 5):
         stage.take(IterationLabel(samples=samples, skipped=samples == 4), 10, None, [], [])
         found.append(summarize_stage(stage).samples)
@@ -135,16 +135,16 @@ def test_samples_are_known_only_if_those_of_every_batch_are() -> None:
 
 
 def test_what_warm_up_measured_is_forgotten() -> None:
-    stage = StageRecord("train", 2)
+    stage = StageTotals("train", 2)
     forward = stage.phases["forward"]
     counted = []
     for _ in range(4):
         mine = users(stage, "mine", 5)
         forward.carried = 3
-        counted.append(not stage.leave_out(stage.users_known_by(), 7))
+        counted.append(not stage.leave_out(stage.user_measurements_at(), 7))
         left = mine.current, forward.carried
         assert left == (([5], 3) if counted[-1] else ([], 0))
-        stage.drop_current(stage.users_known_by())
+        stage.drop_current(stage.user_measurements_at())
 
     assert counted == [False, False, True, True]
     assert (stage.warmup_left, stage.warmup_iterations, stage.warmup_ns) == (0, 2, 14)
@@ -152,20 +152,20 @@ def test_what_warm_up_measured_is_forgotten() -> None:
 
 
 def test_what_the_user_measures_between_iterations_counts_once_warm_up_is_over() -> None:
-    stage = StageRecord("train", 1)
+    stage = StageTotals("train", 1)
     mine = users(stage, "mine", 5, 6)
     users(stage, "idle")
-    assert stage.take_users_outside() == []
+    assert stage.take_user_times_outside() == []
     assert mine.current == []
-    stage.leave_out(stage.users_known_by(), 20)
+    stage.leave_out(stage.user_measurements_at(), 20)
     users(stage, "mine", 7, 8)
 
-    assert stage.take_users_outside() == [(mine, [7, 8])]
+    assert stage.take_user_times_outside() == [(mine, [7, 8])]
     assert (mine.current, mine.inside_count, mine.distribution.count, mine.distribution.total_ns) == ([], 0, 2, 15)
 
 
 def test_device_times_are_those_of_the_measurement_of_their_name() -> None:
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     stage.phases["forward"].distribution.pending.append(20)
     users(stage, "mine")
     take_device_times(
@@ -186,7 +186,7 @@ def test_device_times_are_those_of_the_measurement_of_their_name() -> None:
 
 
 def test_nothing_piles_up_however_many_measurements_there_are() -> None:
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     for index in range(20):
         stage.phases[f"callbacks/{index}"]
         users(stage, f"mine {index}")
@@ -195,11 +195,11 @@ def test_nothing_piles_up_however_many_measurements_there_are() -> None:
         samples = [sample(stage, f"callbacks/{index}", 1) for index in range(20)]
         for index in range(20):
             users(stage, f"mine {index}", 1)
-        stage.take(IterationLabel(), 40, 20, samples, take_times(stage.users_known_by()))
+        stage.take(IterationLabel(), 40, 20, samples, take_times(stage.user_measurements_at()))
         stage.fold()
         take_device_times(stage, {"iteration": [1]}, {}, 1)
         users(stage, "outside", 1)
-        stage.take_users_outside()
+        stage.take_user_times_outside()
     *few, callbacks = sorted(len(m.distribution.pending) for m in stage.all_measurements())
 
     assert few[-1] <= EXACT_INTERVALS + slack
@@ -212,7 +212,7 @@ def test_nothing_piles_up_however_many_measurements_there_are() -> None:
 
 def test_folding_is_spread_over_iterations() -> None:
     """All measurements get full at the same one, which must not pay for all of them."""
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     phases = [stage.phases[f"optimizer_step/{index}"] for index in range(7)]
     for _ in range(EXACT_INTERVALS + 1):
         stage.take(IterationLabel(), 7, None, [(phase, 1, 0, 0) for phase in phases], [])
@@ -223,7 +223,7 @@ def test_folding_is_spread_over_iterations() -> None:
 
 @pytest.mark.parametrize("samples_of_first", [1, 20])
 def test_nothing_piles_up_where_many_iterations_are_taken_together(samples_of_first: int) -> None:
-    stage = StageRecord("train", 0)
+    stage = StageTotals("train", 0)
     phases = [stage.phases[f"callbacks/{index}"] for index in range(12)]
     once = [1] * MAX_WAITING
     samples = [(phase, once) for phase in [*phases, *phases[:1] * (samples_of_first - 1)]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.record import NOT_ENDED
 from lightning_timing.record_rank import NO_END
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
-from lightning_timing.reporting.summary import rank_of, summary_blocks
+from lightning_timing.reporting.summary_blocks import rank_of, summary_blocks
 from lightning_timing.reporting.units import plural, printable, seconds
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where in a phase most of something lies: in one of the user's measurements, or in no particular one."""
+"""Which of the user's measurements has most of a phase, of its time or of how much it changed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def where_most_is(phase: str, amounts: Mapping[str, float], parents: Mapping[str, str | None]) -> str | None:
-    """Returns the innermost of the user's measurements in a phase that has half of its amount or more; None: none has.
+def mostly_in(phase: str, amounts: Mapping[str, float], parents: Mapping[str, str | None]) -> str | None:
+    """Returns the innermost of the user's measurements that has at least half of a phase's amount; None if none has.
 
     Args:
         phase: The phase.

@@ -11,18 +11,18 @@ from types import TracebackType
 from lightning_timing.interrupts import raised_by_handler
 
 
-class Part:
-    """A part of this package that works until it fails. As a context it suppresses exceptions, unless it is strict.
+class Failsafe:
+    """Guards a part of this package, which works until it fails. As a context it suppresses exceptions unless strict.
 
     Args:
-        name: What it is called in its warning.
+        name: What the part is called in its warning.
         strict: Whether a failure is raised, as in the preset `debug`.
         raises_once: Whether only the first failure is raised, since it ends the run.
         turn_off: Called when it fails.
 
     Attributes:
         strict: As given; False once an exception ends the run, since a further one would hide it.
-        is_off: Whether it failed.
+        is_off: Whether the part failed, and so is off.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Part:
             may_raise: Whether it may raise; False while an exception of the user's propagates, which ours would hide.
 
         Raises:
-            Exception: `error`, if the part is strict, or if a signal's handler raised it and so it is no failure.
+            Exception: `error`, if this is strict, or if a signal's handler raised it and so it is no failure.
         """
         if isinstance(error, Exception) and may_raise and raised_by_handler(error):
             raise error
@@ -74,7 +74,7 @@ def warn_that_off(name: str, reason: str) -> None:
     warn_of_run(f"{name} is off for the rest of this run: {reason}", stacklevel=3)
 
 
-def warn_of_run(message: str, stacklevel: int) -> None:
+def warn_of_run(message: str, stacklevel: int = 2) -> None:
     """Warns of what is missing in one run.
 
     `warnings.warn` would say the same of the first run of a process alone, though a notebook has many.
@@ -96,13 +96,8 @@ def warn_of_run(message: str, stacklevel: int) -> None:
 _said: set[str] = set()
 
 
-def warn_once(message: str, stacklevel: int) -> None:
-    """Warns, unless this process gave the same warning before.
-
-    Args:
-        message: What to say.
-        stacklevel: Whose line is shown, as for `warnings.warn`.
-    """
+def warn_once(message: str) -> None:
+    """Warns, of the line that called the caller, unless this process gave the same warning before."""
     if message not in _said:
         _said.add(message)
-        warnings.warn(f"lightning_timing: {message}", stacklevel=stacklevel + 1)
+        warnings.warn(f"lightning_timing: {message}", stacklevel=3)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lightning_timing.conditions import OVERRIDES
 from lightning_timing.median_change import CONFIDENCE, FASTER, SLOWER, TOO_FEW
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
-from lightning_timing.reporting.summary import UNMEASURED
+from lightning_timing.reporting.summary_blocks import UNMEASURED
 from lightning_timing.reporting.tree import tree
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Absence,
         AbsenceKind,
         Change,
+        ChangeT,
         Comparison,
         MeanIteration,
         MeasurementChange,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         Throughput,
     )
     from lightning_timing.conditions import Difference
-    from lightning_timing.gate import ChangeT, Gate, Held
+    from lightning_timing.gate import Gate, Held
 
 _LONGEST_TEXT: Final = 400
 _LARGEST_SHOWN: Final = 10.0

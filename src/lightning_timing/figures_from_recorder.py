@@ -1,7 +1,7 @@
-"""Sums up what was recorded.
+"""The figures of a stage, from what a recorder in this process has measured. `figures_from_rows` makes them from files.
 
-This module is apart from the recorder because making the dataclasses of the figures takes time, the import of `inspect`
-included. It is imported only when figures are asked for, so that importing the package stays quick.
+The recorder imports this module only when it is asked for figures, because `figures` is slow to import: it makes
+dataclasses.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from lightning_timing.clocks import NS_IN_S
 from lightning_timing.distribution import Distribution
 from lightning_timing.figures import DeviceSummary, MeasurementSummary, StageSummary
 from lightning_timing.measurement import Measurement
-from lightning_timing.stage_record import StageRecord
+from lightning_timing.stage_totals import StageTotals
 
 
-def summarize_stage(stage: StageRecord) -> StageSummary:
+def summarize_stage(stage: StageTotals) -> StageSummary:
     """The figures of a stage so far."""
     iterations = stage.iterations_taken
     summaries = {m.name: _summarize(m, iterations, stage.iterations_ns) for m in stage.all_measurements()}

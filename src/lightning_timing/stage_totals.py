@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_timing.distribution import EXACT_INTERVALS, Distribution
 from lightning_timing.ledger import PhaseTime
+from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.measurement import Measurement, UserTimes
 from lightning_timing.phases import BETWEEN, ITERATION, OTHER, place_in_loop, whole_of
-from lightning_timing.recording import IterationLabel
 
 if TYPE_CHECKING:
     from lightning_timing.device_timer import DeviceTimes
 
 
-class StageRecord:
-    """Measurements and iterations of one stage.
+class StageTotals:
+    """Measurements and iterations of one stage, added up as the run goes on. What is written to disk is in `record`.
 
     Attributes:
         name: Its name.
@@ -68,7 +68,7 @@ class StageRecord:
         yield from list(self.user_measurements.values())
         yield from list(self.between.values())
 
-    def users_known_by(self, moment_ns: int | None = None) -> list[Measurement]:
+    def user_measurements_at(self, moment_ns: int | None = None) -> list[Measurement]:
         """Returns the user's measurements; with `moment_ns`, only those that existed at that moment on the clock.
 
         Another thread may make a measurement while iterations that ended earlier are still to be counted.
@@ -165,9 +165,9 @@ class StageRecord:
     def fold(self) -> None:
         """Folds samples into their distributions, to bound the memory. To be called after every few iterations.
 
-        Folds only some measurements in one call, since all get full at the same iteration: more than an eighth, which
-        suffices for one sample in each of up to 64 iterations between two calls. What has twice as many samples as it
-        should is folded in any case.
+        All measurements get full at the same iteration, so one call folds only some of them: a little more than an
+        eighth, which is enough where up to 64 iterations with one sample each come between two calls. One that has
+        twice as many samples as it should is folded in any case.
         """
         left = 1 + len(self.phases) // 8 + len(self.user_measurements) // 8
         for measurements in (self.phases, self.user_measurements):
@@ -176,7 +176,7 @@ class StageRecord:
                 if left > 0 or len(distribution.pending) > 2 * EXACT_INTERVALS:
                     left -= distribution.fold_if_full()
 
-    def take_users_outside(self, until_ns: int | None = None) -> list[UserTimes]:
+    def take_user_times_outside(self, until_ns: int | None = None) -> list[UserTimes]:
         """Counts what the user measured while no iteration was open, unless it was in warm-up.
 
         Args:
@@ -185,7 +185,7 @@ class StageRecord:
         Returns:
             The samples, in nanoseconds.
         """
-        taken = [m for m in self.users_known_by(until_ns) if m.current]
+        taken = [m for m in self.user_measurements_at(until_ns) if m.current]
         if self.warmup_left > 0:
             for measurement in taken:
                 measurement.take_current()

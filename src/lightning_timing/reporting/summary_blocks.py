@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.phases import ITERATION, SANITY_CHECK, place_of_stage
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
+from lightning_timing.reporting.interval_columns import (
+    DEVICE_COLUMNS,
+    INTERVAL_COLUMNS,
+    device_cells,
+    interval_cells,
+)
 from lightning_timing.reporting.tree import TreeNode, tree
-from lightning_timing.reporting.units import UNKNOWN, percent, plural, printable, rate, seconds
+from lightning_timing.reporting.units import percent, plural, printable, rate, seconds
+from lightning_timing.stage_verdict import device_has_work
 from lightning_timing.time_parts import time_of, time_parts
-from lightning_timing.verdict import device_has_work, why_no_verdict
+from lightning_timing.verdict import why_no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lightning_timing.figures import CpuUsage, MeasurementSummary, StageSummary
     from lightning_timing.record import TimingOverhead
-    from lightning_timing.verdict import Verdict
+    from lightning_timing.verdict_rules import Verdict
 
 _HOST_TIME_NOTE: Final = (
     'Host time. "mean" to "max" are per interval; "per iteration" is the total over all iterations, by their number.'
@@ -26,7 +33,7 @@ UNMEASURED: Final = "not measured (no interval after warm-up)"
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 
 LONGEST_SENTENCE: Final = 1000
-"""Of a verdict's sentences, in which there may be names."""
+"""The most characters of a verdict's sentence that are shown, since it may hold names from the user's code."""
 _SMALLEST_SHARE: Final = 0.005
 """Parts that take a smaller share of the measured time are not named."""
 
@@ -34,22 +41,12 @@ _COLUMNS: Final = (
     Column("measurement", is_number=False, importance=9),
     Column("share", importance=9),
     Column("per iteration", importance=8),
-    Column("mean", importance=4),
-    Column("p50", importance=7),
-    Column("p95", importance=6),
-    Column("p99", importance=3),
-    Column("max", importance=2),
-    Column("count", importance=1),
+    *INTERVAL_COLUMNS,
 )
 _OUTSIDE_COLUMNS: Final = (
     Column("outside of the iterations", is_number=False, importance=9),
     Column("total", importance=9),
-    *_COLUMNS[3:],
-)
-_DEVICE_COLUMNS: Final = (
-    Column("device mean", importance=6),
-    Column("device p50", importance=3),
-    Column("device p95", importance=2),
+    *INTERVAL_COLUMNS,
 )
 
 
@@ -142,7 +139,7 @@ def _stage_tables(stage: StageSummary) -> list[Table]:
         if not node.depth:
             group = inside if node.name == ITERATION or node.measurement.share is not None else outside
         group.append(node)
-    device_columns = _DEVICE_COLUMNS if with_device else ()
+    device_columns = DEVICE_COLUMNS if with_device else ()
     tables = [Table(_COLUMNS + device_columns, tuple(_row(node, with_device) for node in inside))] if inside else []
     if outside:
         rows = tuple(_row(node, with_device, outside=True) for node in outside)
@@ -153,14 +150,8 @@ def _stage_tables(stage: StageSummary) -> list[Table]:
 def _row(node: TreeNode[MeasurementSummary], with_device: bool, outside: bool = False) -> tuple[str, ...]:
     figures = node.measurement
     sums = (seconds(figures.total_s),) if outside else (percent(figures.share), seconds(figures.per_iteration_s))
-    times = (figures.mean_s, figures.p50_s, figures.p95_s, figures.p99_s, figures.max_s)
-    cells = (node.indented, *sums, *map(seconds, times), f"{figures.count:,}")
-    if not with_device:
-        return cells
-    device = figures.device
-    if device is None:
-        return (*cells, UNKNOWN, UNKNOWN, UNKNOWN)
-    return (*cells, seconds(device.mean_s), seconds(device.p50_s), seconds(device.p95_s))
+    cells = (node.indented, *sums, *interval_cells(figures))
+    return (*cells, *device_cells(figures.device)) if with_device else cells
 
 
 def _stage_title(name: str, stage: StageSummary, rank: str) -> str:

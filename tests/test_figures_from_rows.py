@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from records import MS, header, load_run, outside, phases, row, rows, summary_of, write_lines
 
+from lightning_timing.figures_from_rows import stage_figures
 from lightning_timing.phases import (
     BETWEEN_ITERATIONS,
     CALLBACKS,
@@ -17,7 +18,6 @@ from lightning_timing.phases import (
     LOGGING,
     OTHER,
 )
-from lightning_timing.stage_figures import stage_figures
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from lightning_timing.contention import OTHERS_SHARE
 from lightning_timing.names import listed
 from lightning_timing.phases import ITERATION
 from lightning_timing.reporting.blocks import Block, Column, Heading, Lines, Table
-from lightning_timing.reporting.run import LONGEST_PATH, LONGEST_PROBLEM
+from lightning_timing.reporting.run_blocks import LONGEST_PATH, LONGEST_PROBLEM
 from lightning_timing.reporting.units import UNKNOWN, plural, printable, rate, seconds
 
 if TYPE_CHECKING:

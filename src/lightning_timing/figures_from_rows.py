@@ -1,4 +1,4 @@
-"""The figures of a stage made from its rows, for a run that was killed before it could write its summary."""
+"""The figures of a stage, from the rows in its record: for a run that was killed before it could write its summary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stage_figures(series: StageSeries, warmup_iterations: int) -> StageSummary:
             (iterations, iterations_ns),
             _device_figures(device_ns, len(inside_ns)),
         )
-    known_samples = series.samples[~np.isnan(series.samples)]
+    known_samples = series.known_samples
     return StageSummary(
         iterations=iterations,
         warmup_iterations=warmup_iterations,
