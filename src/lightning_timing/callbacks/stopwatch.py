@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal
 
 from lightning_timing.callbacks.calibration import try_out
 from lightning_timing.callbacks.last_report import last_report
@@ -18,20 +18,20 @@ from lightning_timing.callbacks.phase_callback import PhaseCallback
 from lightning_timing.callbacks.ranks import is_first, takes_part, validated_ranks
 from lightning_timing.callbacks.run_dir import HydraJob, RunPlace, agree_on_place, hydra_job
 from lightning_timing.callbacks.run_files import RunFiles
-from lightning_timing.callbacks.session import Session, leave
+from lightning_timing.callbacks.session import leave
+from lightning_timing.callbacks.stopwatch_segment import StopwatchRun, StopwatchSegment, keep_up
 from lightning_timing.clocks import Clock, monotonic_ns
 from lightning_timing.device import synchronize, torch_device
 from lightning_timing.device_timer import DeviceTimer
 from lightning_timing.errors import TimingError
 from lightning_timing.failsafe import Failsafe, warn_of_run
 from lightning_timing.late_recorder import LateRecorder
-from lightning_timing.measured_iterations import MeasuredIteration
 from lightning_timing.names import shown, why_refused
 from lightning_timing.overhead import overhead_of
 from lightning_timing.phases import ITERATION
 from lightning_timing.record import TIMING_FOLDER, Status
 from lightning_timing.recorder_settings import RecorderSettings
-from lightning_timing.stopwatch import STOPWATCH, print_report
+from lightning_timing.stopwatch import STOPWATCH
 from lightning_timing.validation import check_whole_number
 
 _SEVERAL: Final = (
@@ -46,42 +46,6 @@ _HAS_ANOTHER_RUN: Final = (
     "another run that is not over has the Stopwatch, so what you measure meanwhile, spans included, is in that run's "
     "figures and not in this one's"
 )
-
-
-class _Run(NamedTuple):
-    """What outlives a call of the Trainer: `fit`, then `test`, are one run with several segments.
-
-    Attributes:
-        trainer: The Trainer, not kept alive.
-        recorder: Counts over all segments.
-        files: The record and the summary.
-    """
-
-    trainer: weakref.ReferenceType[Any]
-    recorder: LateRecorder
-    files: RunFiles
-
-
-class _Running(NamedTuple):
-    """What lasts as long as one call of the Trainer.
-
-    Attributes:
-        session: Notifies the recorder of the phases.
-        recorder: The run's recorder.
-        files: The run's files.
-        metrics: Collects what goes to the loggers; None: nothing does.
-        logging: Takes failures to log.
-        print: Prints a report, through the progress bar where there is one.
-        printing: Takes failures to print.
-    """
-
-    session: Session
-    recorder: LateRecorder
-    files: RunFiles
-    metrics: MetricsLog | None
-    logging: Failsafe
-    print: Callable[[str], None]
-    printing: Failsafe
 
 
 class StopwatchCallback(PhaseCallback):
@@ -157,7 +121,7 @@ class StopwatchCallback(PhaseCallback):
         self.on_misuse = on_misuse
         self.folder = folder
         self._clock = clock
-        self._run: _Run | None = None
+        self._run: StopwatchRun | None = None
         self._job: HydraJob | None = None
 
     @property
@@ -177,7 +141,7 @@ class StopwatchCallback(PhaseCallback):
         # A spawned rank is no Hydra job, so it cannot find the job's folder by itself.
         return {**super().__getstate__(), "_run": None, "_job": hydra_job() or self._job}
 
-    def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> _Running | None:
+    def begin(self, trainer: Any, pl_module: Any, entry_point: str) -> StopwatchSegment | None:
         """Takes part in a run on the chosen ranks."""
         job = hydra_job() or self._job
         place = agree_on_place(trainer, None if job is None else job.directory)
@@ -201,9 +165,9 @@ class StopwatchCallback(PhaseCallback):
             session = self._follow(trainer, entry_point, recorder)
             session.on_off.append(self.turn_off)  # or what the user measures waits for ever
             settings = self._settings() if job is None else {**self._settings(), "overrides": job.overrides}
-            run.files.open_segment(trainer, entry_point, settings, partial(_keep_up, recorder, self._failsafe))
+            run.files.open_segment(trainer, entry_point, settings, partial(keep_up, recorder, self._failsafe))
             undo.callback(run.files.end_segment, "failed")
-            running = _Running(
+            segment = StopwatchSegment(
                 session=session,
                 recorder=recorder,
                 files=run.files,
@@ -212,27 +176,19 @@ class StopwatchCallback(PhaseCallback):
                 print=printer,
                 printing=printing,
             )
-            self._instruct(running, run.trainer)
+            segment.meter_cpu_usage_of(self.cpu_usage_meas_name)
+            segment.hand_on(run.trainer)
+            if self.print_every_n_iters is not None:
+                recorder.report_every(self.print_every_n_iters, partial(segment.print_so_far, self._failsafe))
             undo.pop_all()
-        return running
-
-    def _instruct(self, running: _Running, trainer: weakref.ReferenceType[Any]) -> None:
-        """Tells the recorder what gets CPU usage, who gets what it measures, and when to print."""
-        recorder = running.recorder
-        cpu_usage_of = recorder.cpu.name or self.cpu_usage_meas_name  # what was chosen in an earlier call stays
-        if cpu_usage_of is not None:
-            recorder.choose_cpu_usage(cpu_usage_of, by_default=True)
-        recorder.cpu.choose_stage(running.session.machine.stage)
-        recorder.hand_on_to(_take_iteration(running), running.files.write_outside, partial(_epoch_of, trainer))
-        if self.print_every_n_iters is not None:
-            recorder.report_every(self.print_every_n_iters, partial(_print_so_far, running, self._failsafe))
+        return segment
 
     def turn_off(self) -> None:
         """Ends the periodic print, and makes the Stopwatch's methods no-ops."""
         if self._running is not None:
             STOPWATCH._detach(self._running.recorder)
 
-    def end(self, trainer: Any, running: _Running, status: Status) -> None:
+    def end(self, trainer: Any, running: StopwatchSegment, status: Status) -> None:
         """Writes what is known, prints it, and leaves everything as it was."""
         recorder = running.recorder
         is_late = running.session.trail.follower is recorder
@@ -258,7 +214,7 @@ class StopwatchCallback(PhaseCallback):
                         # The progress bars are closed by now, and TQDM's swallows what it is given then.
                         print(report)
 
-    def _run_in(self, place: RunPlace, trainer: Any) -> _Run:
+    def _run_in(self, place: RunPlace, trainer: Any) -> StopwatchRun:
         """Returns the run that this call of the Trainer continues, or a new one."""
         folder = place.directory / self._folder_in(trainer)
         run = self._run
@@ -269,7 +225,7 @@ class StopwatchCallback(PhaseCallback):
         if writes_summary and folder.name != self.folder:
             warnings.warn(f"lightning_timing: {_SEVERAL.format(name=folder.name)}", stacklevel=2)
         files = RunFiles(folder, place.run_id, writes_summary, self._clock)
-        self._run = _Run(weakref.ref(trainer), self._new_recorder(trainer.strategy.root_device), files)
+        self._run = StopwatchRun(weakref.ref(trainer), self._new_recorder(trainer.strategy.root_device), files)
         return self._run
 
     def _folder_in(self, trainer: Any) -> str:
@@ -299,10 +255,8 @@ class StopwatchCallback(PhaseCallback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Notes the loaders, which are there by now."""
-        running: _Running | None = self._running
-        if running is not None and self._is_of(trainer):
-            running.files.note_loaders(trainer)
-            running.recorder.loader_workers = running.files.loader_workers
+        if self._is_of(trainer):
+            self._running.note_loaders(trainer)
 
     on_test_start = on_predict_start = on_train_start
 
@@ -313,15 +267,8 @@ class StopwatchCallback(PhaseCallback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Logs the phases, if that was asked for and it is time."""
-        running: _Running | None = self._running
-        if running is None or running.metrics is None or not self._is_of(trainer):
-            return
-        if not running.logging.is_off:
-            with running.logging:
-                if running.metrics.is_due(trainer):
-                    with running.session.logging():
-                        running.recorder.work_off()
-                        running.metrics.log(pl_module)
+        if self._is_of(trainer):
+            self._running.log_phases(trainer, pl_module)
 
 
 def _why_not_attached(trainer: Any) -> str | None:
@@ -331,37 +278,6 @@ def _why_not_attached(trainer: Any) -> str | None:
     others = [callback for callback in trainer.callbacks if isinstance(callback, StopwatchCallback)]
     has_it = any(other._running is not None and other._running.recorder is STOPWATCH._recorder for other in others)
     return None if has_it else _HAS_ANOTHER_RUN
-
-
-def _print_so_far(running: _Running, failsafe: Failsafe) -> None:
-    """Prints the current stage."""
-    recorder = running.recorder
-    print_report(recorder, recorder.stage.name, running.print, failsafe=failsafe, printing=running.printing)
-
-
-def _keep_up(recorder: LateRecorder, failsafe: Failsafe) -> None:
-    try:
-        recorder.keep_up()
-    except Exception as error:  # noqa: BLE001  # on a thread of ours there is nobody to raise it to
-        failsafe.fail(error, may_raise=False)
-
-
-def _take_iteration(running: _Running) -> Callable[[MeasuredIteration], None]:
-    """Returns the function that each iteration is handed to."""
-    write, metrics = running.files.write_iteration, running.metrics
-    if metrics is None:
-        return write
-
-    def write_and_log(iteration: MeasuredIteration) -> None:
-        write(iteration)
-        metrics.take(iteration)
-
-    return write_and_log
-
-
-def _epoch_of(trainer: weakref.ReferenceType[Any]) -> int:
-    found = trainer()
-    return 0 if found is None else int(found.current_epoch)
 
 
 def _free_name(name: str, taken: set[str]) -> str:
