@@ -22,7 +22,7 @@ from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
 from lightning_timing.figures import MeasurementSummary
 from lightning_timing.gate import Held, check_threshold
-from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, TOO_FEW, TOO_UNEVEN
+from lightning_timing.median_change import FASTER, NO_DIFFERENCE, SLOWER, NOT_JUDGED, TOO_FEW
 from lightning_timing.phases import CHECKPOINT
 from lightning_timing.run_comparison import ONE_RUN_A_SIDE, ONE_RUN_BESIDE_SEVERAL, compare_runs
 from lightning_timing.run_times import Measured, read_times
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from lightning_timing.record import IterationRow
     from lightning_timing.run_times import RunTimes
 
 FORWARD = Measured("forward", "host")
@@ -98,7 +99,26 @@ def test_the_parts_of_a_change_add_up_to_it_however_much_runs_differ(tmp_path: P
 
     assert mean.verdict == SLOWER
     assert [part.phase for part in mean.parts] == ["forward"]
-    assert mean.parts[0].change_s == pytest.approx(mean.after_s - mean.before_s)
+    assert mean.parts[0].change_s == pytest.approx(mean.after.time_s - mean.before.time_s)
+
+
+def test_what_got_shorter_is_named_beside_what_got_longer(tmp_path: Path) -> None:
+    def run(name: str, forward_ms: int, backward_ms: int, loss_ms: int) -> Path:
+        ns = {**phases(forward=forward_ms * MS, backward=backward_ms * MS), "loss": loss_ms * MS}
+        intervals = [("loss", 0, loss_ms * MS), ("forward", 0, forward_ms * MS)]
+        return write_lines(tmp_path / name, [header(), *rows([ns] * 100, intervals=intervals), end()])
+
+    (slower,) = compare(run("a", 300, 300, 10), run("b", 500, 150, 20)).means
+    (faster,) = compare(run("c", 500, 150, 400), run("d", 300, 300, 250)).means
+
+    assert [(part.phase, part.change_s) for part in slower.parts] == [
+        ("forward", pytest.approx(0.2)),
+        ("backward", pytest.approx(-0.15)),
+    ]
+    assert [(part.phase, part.change_s, part.mostly_in) for part in faster.parts] == [
+        ("forward", pytest.approx(-0.2), "loss"),
+        ("backward", pytest.approx(0.15), None),
+    ]
 
 
 def test_one_run_a_side_is_noted(tmp_path: Path) -> None:
@@ -144,7 +164,7 @@ def test_what_occurs_less_often_is_not_judged_by_what_it_takes_when_it_does(tmp_
     (saving,) = (c for c in compare(before, after).changes if c.measurement == CHECKPOINT)
     assert (saving.verdict, saving.low, saving.high) == ("occurs less often", None, None)
     assert saving.reason == "in 50 % of the iterations before, 5 % after: see the mean iteration"
-    assert (saving.before.median_s, saving.after.median_s) == (0.020, 0.040)
+    assert (saving.before.time_s, saving.after.time_s) == (0.020, 0.040)
 
     back = compare(after, before)
     (saving,) = (c for c in back.changes if c.measurement == CHECKPOINT)
@@ -157,12 +177,37 @@ def test_validating_less_often_is_said_as_it_is_in_no_row(tmp_path: Path) -> Non
         train, validate = ([phases(forward=ms * MS)] * count for ms, count in ((10, 100), (5, validated)))
         return write_lines(tmp_path / name, [header(), *rows(train), *rows(validate, stage="validate"), end()])
 
-    before, after = run("a", 400), run("b", 100)
+    before, after = run("a", 439), run("b", 109)  # after warm-ups of 10 and 1
     assert compare(before, after).notes[-1] == (
         "validation has 4 iterations for each of training before and 1 after, which take 20 and 5 ms: that is in "
         "none of the figures below"
     )
-    assert "validation has" not in "".join(compare(before, run("c", 380)).notes)
+    assert "validation has" not in "".join(compare(before, run("c", 419)).notes)
+
+
+@pytest.mark.parametrize(("train", "validate"), [(12, 4), (50, 10)])
+def test_the_warm_up_is_no_reason_to_say_that_validation_is_less_frequent(
+    train: int, validate: int, tmp_path: Path
+) -> None:
+    """It is all of a short run's first iterations, and little of a long one's."""
+
+    def run(name: str, times: int) -> Path:
+        counted = [rows([phases(forward=50 * MS)] * (times * train - 10))]
+        counted.append(rows([phases(forward=50 * MS)] * (times * validate - 1), stage="validate"))
+        return write_lines(tmp_path / name, [header(), *counted[0], *counted[1], end()])
+
+    assert "validation" not in " ".join(compare(run("a", 1), run("b", 100)).notes)
+
+
+def test_why_what_occurs_more_often_between_iterations_is_not_judged(tmp_path: Path) -> None:
+    few = write_run_of_epochs(tmp_path / "a", [10.0] * 100, 20, epochs=10)
+    many = write_run_of_epochs(tmp_path / "b", [10.0] * 100, 20, epochs=40)
+
+    found = changes(compare(few, many))["first_data_wait"]
+    assert (found.verdict, found.reason) == (
+        "occurs more often",
+        "10 times a run before, 40 after: see the iteration with what lies between",
+    )
 
 
 def test_a_longer_run_has_more_of_everything_as_often(tmp_path: Path) -> None:
@@ -208,10 +253,10 @@ def test_the_whole_iteration_has_its_part_of_what_lies_between_iterations(tmp_pa
     after = write_run_of_epochs(tmp_path / "b", [20.0] * 110, 600)
     comparison = compare(before, after)
     (mean,), (found,) = comparison.means, comparison.wholes
-    assert (mean.before_s, mean.after_s, mean.verdict) == (pytest.approx(0.04), pytest.approx(0.021), FASTER)
-    assert (found.before_s, found.after_s) == (pytest.approx(0.042), pytest.approx(0.081))
+    assert (mean.before.time_s, mean.after.time_s, mean.verdict) == (pytest.approx(0.04), pytest.approx(0.021), FASTER)
+    assert (found.before.time_s, found.after.time_s) == (pytest.approx(0.042), pytest.approx(0.081))
     assert found.change == pytest.approx(0.081 / 0.042 - 1)
-    assert (found.stage, found.runs_before, found.runs_after) == ("train", 1, 1)
+    assert (found.stage, found.before.runs, found.after.runs) == ("train", 1, 1)
 
 
 def test_fewer_than_three_runs_a_side_give_the_whole_iteration_no_interval(tmp_path: Path) -> None:
@@ -227,7 +272,7 @@ def test_the_whole_iteration_of_several_runs_has_an_interval_by_how_much_they_di
     before = runs_of_epochs(tmp_path / "a", [10, 10.1, 9.9], 20)
     after = runs_of_epochs(tmp_path / "b", [10, 10.1, 9.9], 600)
     found = whole(before, after)
-    assert (found.verdict, found.reason, found.runs_before, found.runs_after) == (SLOWER, None, 3, 3)
+    assert (found.verdict, found.reason, found.before.runs, found.after.runs) == (SLOWER, None, 3, 3)
     assert found.low is not None
     assert found.high is not None
     assert found.low < 71 / 13 - 1 < found.high
@@ -241,10 +286,10 @@ def test_whole_iterations_of_runs_of_different_lengths_are_not_judged(tmp_path: 
     times = [read_times(write_run_of_epochs(tmp_path / f"{n}", [10.0] * n, 600, epochs=1)) for n in (110, 112, 220)]
     short, as_short, long = times
     found = whole([short] * 3, [long] * 3)
-    assert (found.low, found.verdict) == (None, TOO_UNEVEN)
+    assert (found.low, found.verdict) == (None, NOT_JUDGED)
     assert found.change == pytest.approx((11 + 600 / 230) / (11 + 600 / 120) - 1)
     assert whole([short] * 3, [as_short] * 3).verdict == FASTER
-    assert whole([short], [long]).verdict == TOO_UNEVEN
+    assert whole([short], [long]).verdict == NOT_JUDGED
 
 
 @pytest.mark.parametrize("runs", [1, 3])
@@ -298,7 +343,7 @@ def test_the_warm_up_counts_for_the_length_of_a_run(tmp_path: Path) -> None:
     all_counted, fewer_counted = runs_of(60, 0, "all"), runs_of(40, 20, "fewer")
     assert whole(all_counted, fewer_counted).verdict == NO_DIFFERENCE
     longer = runs_of(40, 100, "longer")
-    assert whole(fewer_counted, longer).verdict == TOO_UNEVEN
+    assert whole(fewer_counted, longer).verdict == NOT_JUDGED
 
 
 def test_what_lies_between_iterations_is_left_out_where_it_takes_next_to_nothing(tmp_path: Path) -> None:
@@ -434,6 +479,69 @@ def test_what_one_rank_does_alone_is_taken_from_that_rank(tmp_path: Path) -> Non
     write_run(tmp_path, [1.0] * 20, rank=1, world_size=2)
     times = read_times(tmp_path).stages["train"].ns[Measured("checkpoint", "host")]
     np.testing.assert_array_equal(times, [8.0 * MS] * 20)
+
+
+def write_ranks(folder: Path, *ranks_ns: Sequence[dict[str, int]]) -> RunTimes:
+    """A run whose ranks have these iterations, from the first batch on."""
+    for rank, many_ns in enumerate(ranks_ns):
+        write_lines(folder, [header(rank=rank, world_size=len(ranks_ns)), *rows(many_ns), end()], rank=rank)
+    return read_times(folder)
+
+
+def replace_batch(line: IterationRow, by: int) -> IterationRow:
+    return replace(line, batch_idx=line.batch_idx + by)
+
+
+def test_the_parts_of_a_change_add_up_to_it_where_one_rank_waits_for_what_the_other_does_alone(tmp_path: Path) -> None:
+    quick = [phases(forward=40 * MS, backward=60 * MS)] * 100
+    logs = [phases(forward=40 * MS, backward=60 * MS, logging=40 * MS)] * 100
+    waits = [phases(forward=40 * MS, backward=100 * MS)] * 100
+    before, after = write_ranks(tmp_path / "a", quick, quick), write_ranks(tmp_path / "b", logs, waits)
+
+    (mean,) = compare_runs([before], [after]).means
+    assert [(part.phase, part.change_s) for part in mean.parts] == [
+        ("backward", pytest.approx(0.02)),
+        ("logging", pytest.approx(0.02)),
+    ]
+    assert mean.after.time_s - mean.before.time_s == pytest.approx(0.04)
+
+
+def test_all_measurements_end_with_the_rank_that_ended_first(tmp_path: Path) -> None:
+    quick = [phases(forward=100 * MS)] * 200
+    logs = [phases(forward=100 * MS, logging=20 * MS)] * 200
+    waits = [phases(forward=120 * MS)] * 40
+    train = write_ranks(tmp_path / "b", logs, waits).stages["train"]
+
+    assert {measured.name: len(times) for measured, times in train.ns.items()} == dict.fromkeys(
+        ("iteration", "forward", "logging", "other"), 40
+    )
+    (mean,) = compare_runs([write_ranks(tmp_path / "a", quick, quick)], [read_times(tmp_path / "b")]).means
+    assert [part.change_s for part in mean.parts] == [pytest.approx(0.01), pytest.approx(0.01)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_iterations_of_ranks_of_which_one_compiled_longer_belong_together_by_their_batches(
+    first: int, tmp_path: Path
+) -> None:
+    uneven = [phases(forward=(10 if batch % 2 == 0 else 100) * MS) for batch in range(21)]
+    ranks = [uneven, uneven[1:]] if first == 0 else [uneven[1:], uneven]
+    for rank, many_ns in enumerate(ranks):
+        lines = [replace_batch(line, 21 - len(many_ns)) for line in rows(many_ns)]
+        write_lines(tmp_path, [header(rank=rank, world_size=2), *lines, end()], rank=rank)
+
+    train = read_times(tmp_path).stages["train"]
+    np.testing.assert_array_equal(train.ns[FORWARD], [100.0 * MS, 10.0 * MS] * 10)
+    assert train.part_ns["forward"] == pytest.approx(55 * MS)
+
+
+def test_what_a_rank_does_more_often_between_iterations_is_all_there(tmp_path: Path) -> None:
+    for rank, times in enumerate((20, 1)):
+        saved = [outside("between_iterations/checkpoint", (30 - 20 * rank) * MS, start_ns=0)] * times
+        lines = [header(rank=rank, world_size=2), *rows([phases(forward=MS)] * 20), *saved, end()]
+        write_lines(tmp_path, lines, rank=rank)
+
+    saving = read_times(tmp_path).stages["train"].ns[Measured("between_iterations/checkpoint", "host")]
+    np.testing.assert_array_equal(saving, [20 * MS, *[30.0 * MS] * 19])
 
 
 def test_a_record_without_rows_cannot_be_compared(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ class Side:
     """One side of a change.
 
     Attributes:
-        median_s: The median, in seconds; of several runs, the geometric mean of their medians.
+        time_s: The median or the mean, in seconds; of several runs, the geometric mean of theirs.
         count: Times measured, over all runs of the side.
         runs: Runs with at least one time.
     """
 
-    median_s: float
+    time_s: float
     count: int
     runs: int
 
@@ -39,6 +39,9 @@ class Change:
     """How a median or a mean changed. Changes are relative: 0.03 is 3 % more time.
 
     Attributes:
+        stage: The stage.
+        before: What was measured before.
+        after: What was measured after.
         change: Its change; None where it has none, as it was 0 before.
         low: Lower end of the 95 % interval of that; None where there is no interval.
         high: Upper end.
@@ -46,11 +49,19 @@ class Change:
         reason: Why there is no answer, in words; None where there is one.
     """
 
+    stage: str
+    before: Side
+    after: Side
     change: float | None
     low: float | None
     high: float | None
     verdict: ChangeVerdict
     reason: str | None
+
+    @property
+    def is_of_single_runs(self) -> bool:
+        """Whether each side is one run, so that nothing is known of how much runs differ."""
+        return self.before.runs == self.after.runs == 1
 
     @property
     def has_interval(self) -> bool:
@@ -59,11 +70,11 @@ class Change:
 
     def is_above(self, threshold: float) -> bool:
         """Whether the whole interval lies above a threshold."""
-        return self.has_interval and self.low is not None and self.low > threshold
+        return self.low is not None and self.reason is None and self.low > threshold
 
     def may_be_above(self, threshold: float) -> bool:
         """Whether any of the interval lies above a threshold."""
-        return self.has_interval and self.high is not None and self.high > threshold
+        return self.high is not None and self.reason is None and self.high > threshold
 
     def unanswered(self: ChangeT, verdict: ChangeVerdict, reason: str) -> ChangeT:
         """Returns the same change without an interval, and why there is no answer."""
@@ -75,25 +86,14 @@ class MeasurementChange(Change):
     """How the median time of one measurement changed.
 
     Attributes:
-        stage: The stage.
         measurement: Its name.
         parent: The enclosing measurement, or None.
         clock: `host` time or `device` time.
-        before: What was measured before.
-        after: What was measured after.
     """
 
-    stage: str
     measurement: str
     parent: str | None
     clock: TimeKind
-    before: Side
-    after: Side
-
-    @property
-    def is_of_single_runs(self) -> bool:
-        """Whether each side is one run, so that nothing is known of how much runs differ."""
-        return self.before.runs == self.after.runs == 1
 
 
 @dataclass(frozen=True)
@@ -135,25 +135,11 @@ class MeanIteration(Change):
     A whole iteration is the same, with its share of the time between iterations added.
 
     Attributes:
-        stage: The stage.
-        before_s: The mean before, in seconds; of several runs, the geometric mean of theirs.
-        after_s: The same after.
-        runs_before: How many runs it is of.
-        runs_after: The same after.
-        parts: The phases that have most of its change, where it is `faster` or `slower`.
+        parts: The phases that have a tenth of its change or more, or have changed by as much the other way, the largest
+            first, where it is `faster` or `slower`.
     """
 
-    stage: str
-    before_s: float
-    after_s: float
-    runs_before: int
-    runs_after: int
     parts: tuple[PartOfChange, ...] = ()
-
-    @property
-    def is_of_single_runs(self) -> bool:
-        """Whether each side is one run, so that nothing is known of how much runs differ."""
-        return self.runs_before == self.runs_after == 1
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ ChangeVerdict = Literal[
     "too few to compare",
     "too uneven to compare",
     "too short to compare",
+    "not judged",
     "occurs more often",
     "occurs less often",
 ]
@@ -68,6 +69,8 @@ NO_DIFFERENCE: Final = "no difference shown"
 TOO_FEW: Final = "too few to compare"
 TOO_UNEVEN: Final = "too uneven to compare"
 TOO_SHORT: Final = "too short to compare"
+NOT_JUDGED: Final = "not judged"
+"""The runs are too different for an answer, by which the reason says."""
 MORE_OFTEN: Final = "occurs more often"
 LESS_OFTEN: Final = "occurs less often"
 

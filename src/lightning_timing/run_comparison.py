@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import fmean, geometric_mean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.comparison import (
@@ -22,20 +22,20 @@ from lightning_timing.median_change import (
     LESS_OFTEN,
     MORE_OFTEN,
     SLOWER,
+    NOT_JUDGED,
     TOO_FEW,
-    TOO_UNEVEN,
     mean_change,
     median_change,
 )
 from lightning_timing.mostly_in import mostly_in
-from lightning_timing.phases import ITERATION, OTHER, PHASES, STAGES, TRAIN, VALIDATE, place_in_loop, whole_of
+from lightning_timing.phases import ITERATION, PHASES, STAGES, TRAIN, VALIDATE, place_in_loop, whole_of
 from lightning_timing.run_times import Measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lightning_timing.comparison import AbsenceKind
-    from lightning_timing.median_change import ChangeVerdict
+    from lightning_timing.median_change import CenterChange, ChangeVerdict
     from lightning_timing.record_series import FloatArray
     from lightning_timing.run_times import RunTimes
 
@@ -116,8 +116,8 @@ def _validation_note(train: Sequence[_RunsInStage], validate: Sequence[_RunsInSt
 
 def _validation_of(train: _RunsInStage, validate: _RunsInStage) -> tuple[float, float]:
     """Returns how many iterations validation has for each of training, and what these take in milliseconds."""
-    iterations, times = sum(map(len, train.times(_ITERATION))), validate.times(_ITERATION)
-    return sum(map(len, times)) / iterations, sum(float(ns.sum()) for ns in times) / iterations / 1e6
+    often = validate.iterations / train.iterations
+    return often, often * validate.part_of_iteration_s(ITERATION) * 1e3
 
 
 def _contention(runs: Sequence[RunTimes]) -> list[tuple[str, ...]]:
@@ -141,6 +141,10 @@ class _RunsInStage:
     def times(self, measured: Measured) -> list[FloatArray]:
         return [times.ns[measured] for times in self.stages if measured in times.ns]
 
+    def has_in_iterations(self, measured: Measured) -> bool:
+        """Whether a measurement occurs in iterations, and not only between them."""
+        return any(measured.name in times.part_ns for times in self.stages)
+
     def frequency(self, measured: Measured) -> float:
         """How often it occurs for each iteration: of what lies in iterations, the share of those that have it."""
         iterations = sum(map(len, self.times(_ITERATION)))
@@ -150,17 +154,19 @@ class _RunsInStage:
         """How often it occurs in a run, in the mean."""
         return fmean(map(len, self.times(measured)))
 
-    def share_of(self, measured: Measured) -> float:
-        """The share of a phase in the time of all iterations."""
-        took, whole = (sum(float(ns.sum()) for ns in self.times(which)) for which in (measured, _ITERATION))
-        return took / whole if whole else 0.0
+    @property
+    def iterations(self) -> float:
+        """All iterations of the runs, those of warm-up included."""
+        return sum(times.iterations for times in self.stages)
+
+    def share_of(self, name: str) -> float:
+        """The share of a phase in the mean iteration."""
+        whole_s = self.part_of_iteration_s(ITERATION)
+        return self.part_of_iteration_s(name) / whole_s if whole_s else 0.0
 
     def part_of_iteration_s(self, name: str) -> float:
         """A measurement's part of the mean iteration, in seconds: the mean of the runs."""
-        measured = Measured(name, "host")
-        runs = [times.ns for times in self.stages if _ITERATION in times.ns]
-        means_ns = [float(ns[measured].sum()) / len(ns[_ITERATION]) if measured in ns else 0.0 for ns in runs]
-        return fmean(means_ns) / NS_IN_S
+        return fmean(times.part_ns.get(name, 0.0) for times in self.stages) / NS_IN_S
 
     def whole_iterations(self) -> list[FloatArray]:
         """The times of the iterations, each with its part of what lies between them."""
@@ -199,8 +205,12 @@ def _unless_frequency_differs(
         verdict = LESS_OFTEN
     else:
         return change
-    new, old = (f"{100 * frequency:.3g} %" for frequency in often)
-    reason = f"in {old} of the iterations before, {new} after: see the mean iteration"
+    if before.has_in_iterations(measured) or after.has_in_iterations(measured):
+        new, old = (f"{100 * frequency:.3g} %" for frequency in often)
+        reason = f"in {old} of the iterations before, {new} after: see the mean iteration"
+    else:
+        old, new = (f"{side.occurrences(measured):.3g}" for side in (before, after))
+        reason = f"{old} times a run before, {new} after: see the iteration with what lies between"
     return change.unanswered(verdict, reason)
 
 
@@ -210,16 +220,16 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
         mean = _mean(stage, old, new)
         if mean.reason is None and (names := _perhaps_yet_to_come(before, after)):
             reason = f"runs of different lengths, and on one side only: {', '.join(names)}"
-            mean = mean.unanswered(TOO_UNEVEN, reason)
+            mean = mean.unanswered(NOT_JUDGED, reason)
         yield replace(mean, parts=_parts(mean, before, after)) if mean.verdict in (FASTER, SLOWER) else mean
 
 
 def _parts(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> tuple[PartOfChange, ...]:
-    """Returns the phases that have a tenth of the mean iteration's change or more, the largest part first.
+    """Returns the phases that have a tenth of the mean iteration's change or more, either way, the largest first.
 
     Of several runs the parts are means that add up, while the change is one of geometric means: they are scaled to it.
     """
-    change_s = mean.after_s - mean.before_s
+    change_s = mean.after.time_s - mean.before.time_s
     whole_s = after.part_of_iteration_s(ITERATION) - before.part_of_iteration_s(ITERATION)
     if whole_s * change_s <= 0:
         return ()
@@ -227,12 +237,17 @@ def _parts(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> tu
     measured = dict.fromkeys((*before.measured, *after.measured))
     names = [name for name, clock in measured if clock == "host"]
     shares = {name: (after.part_of_iteration_s(name) - before.part_of_iteration_s(name)) / whole_s for name in names}
-    phases = [name for name in names if (whole_of(name) or name) in (*PHASES, OTHER) and whole_of(name) not in names]
+    phases = [name for name in names if (whole_of(name) or name) in PHASES and whole_of(name) not in names]
     return tuple(
-        PartOfChange(phase, shares[phase] * change_s, mostly_in(phase, shares, parents))
-        for phase in sorted(phases, key=shares.__getitem__, reverse=True)
-        if shares[phase] >= MIN_PART
+        PartOfChange(phase, shares[phase] * change_s, mostly_in(phase, _ahead(shares, shares[phase]), parents))
+        for phase in sorted(phases, key=lambda phase: abs(shares[phase]), reverse=True)
+        if abs(shares[phase]) >= MIN_PART
     )
+
+
+def _ahead(shares: Mapping[str, float], way: float) -> Mapping[str, float]:
+    """Returns the shares with their signs turned where those that go this way are below 0."""
+    return {name: -share for name, share in shares.items()} if way < 0 else shares
 
 
 def _perhaps_yet_to_come(before: _RunsInStage, after: _RunsInStage) -> list[str]:
@@ -245,7 +260,7 @@ def _perhaps_yet_to_come(before: _RunsInStage, after: _RunsInStage) -> list[str]
         if measured.clock == "host"
         and (whole_of(measured.name) or measured.name) in PHASES
         and bool(before.times(measured)) != bool(after.times(measured))
-        and max(before.share_of(measured), after.share_of(measured)) > MIN_BETWEEN
+        and max(before.share_of(measured.name), after.share_of(measured.name)) > MIN_BETWEEN
         and _is_too_rare(measured, *((before, after) if before.times(measured) else (after, before)))
     ]
 
@@ -264,34 +279,22 @@ def _differ_in_length(before: _RunsInStage, after: _RunsInStage) -> bool:
 def _wholes(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeanIteration]:
     old, new = before.whole_iterations(), after.whole_iterations()
     whole = _mean(mean.stage, old, new)
-    if not any(_is_worth_naming(w, m) for w, m in ((whole.before_s, mean.before_s), (whole.after_s, mean.after_s))):
+    if not any(_is_worth_naming(w, m) for w, m in ((whole.before, mean.before), (whole.after, mean.after))):
         return
     if _differ_in_length(before, after):
-        whole = whole.unanswered(TOO_UNEVEN, _DIFFERENT_LENGTHS)
+        whole = whole.unanswered(NOT_JUDGED, _DIFFERENT_LENGTHS)
     elif min(len(old), len(new)) < MIN_RUNS:
         reason = "one run a side" if whole.is_of_single_runs else "fewer than three runs a side"
         whole = whole.unanswered(TOO_FEW, reason)
     yield whole
 
 
-def _is_worth_naming(whole_s: float, mean_s: float) -> bool:
-    return whole_s - mean_s > MIN_BETWEEN * whole_s
+def _is_worth_naming(whole: Side, mean: Side) -> bool:
+    return whole.time_s - mean.time_s > MIN_BETWEEN * whole.time_s
 
 
 def _mean(stage: str, before: list[FloatArray], after: list[FloatArray]) -> MeanIteration:
-    result = mean_change(before, after)
-    return MeanIteration(
-        stage=stage,
-        before_s=result.before_ns / NS_IN_S,
-        after_s=result.after_ns / NS_IN_S,
-        runs_before=len(before),
-        runs_after=len(after),
-        change=result.change,
-        low=result.low,
-        high=result.high,
-        verdict=result.verdict,
-        reason=result.reason,
-    )
+    return MeanIteration(stage=stage, **_what_changed(mean_change(before, after), before, after))
 
 
 def _place(measured: Measured) -> int:
@@ -305,17 +308,18 @@ def _absence_kind(before: bool, after: bool) -> AbsenceKind:
 def _change(
     stage: str, measured: Measured, parent: str | None, before: list[FloatArray], after: list[FloatArray]
 ) -> MeasurementChange:
-    result = median_change(before, after)
-    return MeasurementChange(
-        stage=stage,
-        measurement=measured.name,
-        parent=parent,
-        clock=measured.clock,
-        before=Side(result.before_ns / NS_IN_S, sum(map(len, before)), len(before)),
-        after=Side(result.after_ns / NS_IN_S, sum(map(len, after)), len(after)),
-        change=result.change,
-        low=result.low,
-        high=result.high,
-        verdict=result.verdict,
-        reason=result.reason,
-    )
+    found = _what_changed(median_change(before, after), before, after)
+    return MeasurementChange(stage=stage, measurement=measured.name, parent=parent, clock=measured.clock, **found)
+
+
+def _what_changed(result: CenterChange, before: list[FloatArray], after: list[FloatArray]) -> dict[str, Any]:
+    """Returns the fields of a `Change` that follow from the times."""
+    return {
+        "before": Side(result.before_ns / NS_IN_S, sum(map(len, before)), len(before)),
+        "after": Side(result.after_ns / NS_IN_S, sum(map(len, after)), len(after)),
+        "change": result.change,
+        "low": result.low,
+        "high": result.high,
+        "verdict": result.verdict,
+        "reason": result.reason,
+    }

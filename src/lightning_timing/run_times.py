@@ -1,14 +1,14 @@
 """The times of a run as one series for each measurement, which is what two runs are compared by.
 
 The ranks of a run wait for one another in every iteration, so they are no independent evidence: of each iteration the
-mean over the ranks is taken.
+mean over the ranks is taken, for its parts over those ranks that have them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
     from lightning_timing.figures import StageSummary
     from lightning_timing.record_rank import RankRecord
-    from lightning_timing.record_series import FloatArray, StageSeries
+    from lightning_timing.record_series import FloatArray, IntArray, StageSeries
 
 TimeKind = Literal["host", "device"]
+
+_EVERYWHERE: Final = slice(None)
 
 
 class Measured(NamedTuple):
@@ -46,6 +48,8 @@ class StageTimes:
     Attributes:
         ns: The times of each measurement in nanoseconds, in order, without the iterations in which it did not occur.
             What occurred between iterations has a time for each occurrence, unless it occurred inside them as well.
+        part_ns: The part of an iteration that each measurement on the host has, in nanoseconds: the mean over the
+            iterations and the ranks, where it did not occur counting as 0. So the phases add up to the iteration.
         parents: The enclosing measurement of each, or None.
         samples_per_s: Samples a second of a rank, by the time of all its iterations on the slower of host and device;
             None where batch sizes are not known.
@@ -55,6 +59,7 @@ class StageTimes:
     """
 
     ns: Mapping[Measured, FloatArray]
+    part_ns: Mapping[str, float]
     parents: Mapping[str, str | None]
     samples_per_s: float | None
     between_ns: float
@@ -134,15 +139,25 @@ class _MeanOverRanks:
         self._columns: dict[Measured, _Column] = {}
         self._outside: dict[Measured, _Column] = {}
         self._parents: dict[str, str | None] = {}
+        self._batches_of_first: _Batches | None = None
+        self._ranks = 0
+        self._of_all_ranks = slice(0, 0)
         self._samples = 0.0
         self._seconds = 0.0
         self._between: list[tuple[float, int]] = []
 
     def add(self, series: StageSeries) -> None:
+        batches = _Batches(series.epoch, series.batch_idx)
+        if self._batches_of_first is None:
+            self._batches_of_first, self._of_all_ranks = batches, slice(0, len(series))
+        place = _place_among(self._batches_of_first, batches)
+        begin, end = self._of_all_ranks.start, self._of_all_ranks.stop
+        self._of_all_ranks = slice(max(begin, place), min(end, place + len(series)))
+        self._ranks += 1
         for name in series.ns:
-            self._columns.setdefault(Measured(name, "host"), _Column()).add(series.ns[name])
+            self._columns.setdefault(Measured(name, "host"), _Column()).add(series.ns[name], place)
         for name in series.device_ns:
-            self._columns.setdefault(Measured(name, "device"), _Column()).add(series.device_ns[name])
+            self._columns.setdefault(Measured(name, "device"), _Column()).add(series.device_ns[name], place)
         for name, times in series.outside.items():
             self._outside.setdefault(Measured(name, "host"), _Column()).add(times)
         for name in (*series.ns, *series.outside):
@@ -158,11 +173,18 @@ class _MeanOverRanks:
             summary: Tells which measurement encloses which, if there is one.
             warmup_iterations: Iterations that were left out before the first row.
         """
-        outside = {measured: column for measured, column in self._outside.items() if measured not in self._columns}
-        ns = {measured: column.mean() for measured, column in {**self._columns, **outside}.items()}
+        all_ranks = self._of_all_ranks
+        ns = {measured: column.mean(all_ranks) for measured, column in self._columns.items()}
+        ns.update({m: column.mean() for m, column in self._outside.items() if m not in self._columns})
+        iterations = (all_ranks.stop - all_ranks.start) * self._ranks
         measurements = summary.measurements if summary else {}
         return StageTimes(
             ns={measured: times for measured, times in ns.items() if len(times)},
+            part_ns={
+                name: column.total(all_ranks) / iterations
+                for (name, clock), column in self._columns.items()
+                if clock == "host" and iterations > 0
+            },
             parents={**self._parents, **{name: figures.parent for name, figures in measurements.items()}},
             samples_per_s=self._samples / self._seconds if self._samples > 0 and self._seconds else None,
             between_ns=fmean(ns / (iterations + warmup_iterations) for ns, iterations in self._between),
@@ -186,24 +208,62 @@ def _between_ns(series: StageSeries) -> float:
     )
 
 
+class _Batches(NamedTuple):
+    """Which batches the iterations of a rank had: their epochs and their indices in them."""
+
+    epoch: IntArray
+    batch_idx: IntArray
+
+    def places_of_first(self, other: _Batches) -> list[int]:
+        """Returns the places here that have the first batch of another rank."""
+        same = (self.epoch == other.epoch[0]) & (self.batch_idx == other.batch_idx[0])
+        found: list[int] = np.flatnonzero(same).tolist()
+        return found
+
+
+def _place_among(first_rank: _Batches, batches: _Batches) -> int:
+    """Returns where in the iterations of the first rank those of another begin, below 0 if they begin before them.
+
+    Ranks seldom differ in their first one: where one of them compiled longer, which counts as warm-up.
+    """
+    if found := first_rank.places_of_first(batches):
+        return found[0]
+    return -found[0] if (found := batches.places_of_first(first_rank)) else 0
+
+
 class _Column:
-    """The times of one measurement in each iteration, added up over ranks."""
+    """The times of one measurement, added up over the ranks: each time at its place, of the ranks that have it."""
 
     def __init__(self) -> None:
         self._sum: FloatArray = np.empty(0)
         self._ranks: FloatArray = np.empty(0)
 
-    def add(self, times: FloatArray) -> None:
-        """Adds a rank; NaN where the measurement did not occur. All are cut to the length of the shortest rank."""
-        present = ~np.isnan(times)
-        times = np.where(present, times, 0.0)
-        if len(self._sum):
-            length = min(len(self._sum), len(times))
-            self._sum, self._ranks = self._sum[:length] + times[:length], self._ranks[:length] + present[:length]
-        else:
-            self._sum, self._ranks = times, present.astype(np.float64)
+    def add(self, times: FloatArray, place: int = 0) -> None:
+        """Adds a rank.
 
-    def mean(self) -> FloatArray:
-        occurred = self._ranks > 0
-        mean: FloatArray = self._sum[occurred] / self._ranks[occurred]
+        Args:
+            times: Its times, NaN where the measurement did not occur.
+            place: Where the first of them belongs; those that would belong below 0 are left out.
+        """
+        times = times[max(-place, 0) :]
+        present = ~np.isnan(times)
+        self._sum = _added(self._sum, np.where(present, times, 0.0), max(place, 0))
+        self._ranks = _added(self._ranks, present.astype(np.float64), max(place, 0))
+
+    def mean(self, places: slice = _EVERYWHERE) -> FloatArray:
+        """Returns the mean over the ranks at each of these places where any of them has a time."""
+        occurred = self._ranks[places] > 0
+        mean: FloatArray = self._sum[places][occurred] / self._ranks[places][occurred]
         return mean
+
+    def total(self, places: slice) -> float:
+        """Returns the sum over these places and all ranks."""
+        return float(self._sum[places].sum())
+
+
+def _added(column: FloatArray, other: FloatArray, place: int) -> FloatArray:
+    """Returns the sum of a column and another that begins at a place in it; what either lacks counts as 0."""
+    total = np.zeros(max(len(column), place + len(other)))
+    total[: len(column)] = column
+    total[place : place + len(other)] += other
+    return total

@@ -130,7 +130,7 @@ def _mean_lines(comparison: Comparison) -> Iterator[str]:
         yield f"{mean.stage}: an iteration takes {_times_of(mean)} on average ({_changed(mean)}): {_outcome(mean)}"
         if mean.parts:
             parts = "; ".join(map(_part_in_words, mean.parts))
-            yield f"{mean.stage}: of these {_signed_seconds(mean.after_s - mean.before_s)}, {parts}"
+            yield f"{mean.stage}: of these {_signed_seconds(mean.after.time_s - mean.before.time_s)}, {parts}"
         for whole in comparison.wholes:
             if whole.stage == mean.stage:
                 line = f"{whole.stage}: with its part of what lies between iterations it takes {_times_of(whole)}"
@@ -148,7 +148,7 @@ def _signed_seconds(change_s: float) -> str:
 
 
 def _times_of(mean: MeanIteration) -> str:
-    return f"{seconds(mean.before_s)} before, {seconds(mean.after_s)} after"
+    return f"{seconds(mean.before.time_s)} before, {seconds(mean.after.time_s)} after"
 
 
 def _changed(mean: MeanIteration) -> str:
@@ -179,8 +179,8 @@ def _change_rows(changes: list[MeasurementChange]) -> Iterator[tuple[str, ...]]:
 def _change_row(indented: str, change: MeasurementChange) -> tuple[str, ...]:
     return (
         _with_clock(indented, change),
-        seconds(change.before.median_s),
-        seconds(change.after.median_s),
+        seconds(change.before.time_s),
+        seconds(change.after.time_s),
         _signed_percent(change.change),
         _interval(change),
         _verdict(change),
@@ -212,7 +212,7 @@ def _times(side: Side) -> str:
 
 
 def _interval(change: Change) -> str:
-    if change.low is None or change.high is None or change.reason is not None:
+    if change.low is None or change.high is None or not change.has_interval:
         return UNKNOWN
     if change.low > _LARGEST_SHOWN:
         return _bound(change.low)
