@@ -97,7 +97,12 @@ def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsy
     ]
     assert found["one_run_a_side"] is True
     assert found["samples_per_second"] == [
-        {"stage": "train", "before": pytest.approx(2909, rel=0.01), "after": pytest.approx(2461, rel=0.01)}
+        {
+            "stage": "train",
+            "before": pytest.approx(2909, rel=0.01),
+            "after": pytest.approx(2461, rel=0.01),
+            "of_one_rank": False,
+        }
     ]
     assert found["fail_above"] is None
     (forward,) = (change for change in found["changes"] if change["measurement"] == "forward")
@@ -262,6 +267,48 @@ def test_what_crossed_the_threshold_is_named(before: Path, after: Path, capsys: 
     assert compare(before, after, "--fail-above", "5%", "--json") == 1
     gate = shown(capsys)["fail_above"]
     assert (gate["threshold"], [c["measurement"] for c in gate["crossed"]]) == (0.05, ["iteration"])
+
+
+def test_what_was_guarded_and_is_gone_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(name: str, *stages: str, **more_ns: int) -> Path:
+        found = [line for stage in stages for line in rows([phases(forward=10 * MS, **more_ns)] * 40, stage=stage)]
+        return write_lines(tmp_path / name, [header(), *found, end()])
+
+    both, validation, with_backward = (
+        run("a", "train", "validate"),
+        run("b", "validate"),
+        run("c", "train", "validate", backward=0),
+    )
+    assert compare(both, validation, "--fail-above", "5%") == 2
+    out, error = capsys.readouterr()
+    assert out.splitlines()[-1].endswith("validate mean iteration; not judged: train all of it (only before)")
+    assert "--fail-above cannot judge what was measured only before: all of train; --stage" in error
+    assert compare(both, validation, "--fail-above", "5%", "--stage", "validate") == 0
+    assert compare(validation, both, "--fail-above", "5%") == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("not judged: train all of it (only after)")
+
+    named = ("--measurement", "forward", "--measurement", "backward", "--stage", "train", "--fail-above", "5%")
+    assert compare(with_backward, both, *named) == 2
+    assert "measured only before: backward of train" in capsys.readouterr().err
+    assert compare(with_backward, both, "--fail-above", "5%") == 0
+    capsys.readouterr()
+    assert compare(both, with_backward, *named, "--json") == 0
+    (new,) = shown(capsys)["fail_above"]["absences"]
+    assert (new["measurement"], new["kind"]) == ("backward", "new")
+
+
+def test_the_samples_a_second_of_several_ranks_are_those_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = write_run(tmp_path / "a", [9.0] * 20), tmp_path / "b"
+    for rank in range(2):
+        write_run(two, [9.0] * 20, rank=rank, world_size=2)
+
+    assert compare(one, two) == 0
+    assert (
+        "throughput of one rank over all iterations: 3,200 samples/s before, 3,200 samples/s after (+0.00 %)"
+        in capsys.readouterr().out.splitlines()
+    )
 
 
 def test_a_stage_is_shown_and_judged_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,13 +91,16 @@ def test_best_first_with_what_sets_the_jobs_apart(sweep: Path) -> None:
 
 def test_the_jobs_whose_speed_others_disturbed_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for job, machine_percent in (("quiet", 50.0), ("busy", 90.0)):
-        lines = [header(), *rows([phases(forward=10 * MS)] * 20), end()]
+        both = (rows([phases(forward=10 * MS)] * 20, stage=stage) for stage in ("train", "validate"))
+        lines = [header(), *chain.from_iterable(both), end()]
         usage = CpuUsage("iteration", 100.0, machine_percent, 0.5)
         summary = replace(summary_of(lines), cpu_usage=usage, environment={"cpu_count": 2})
         write_summary(write_lines(tmp_path / job, lines), summary)
 
     assert main(["report", str(tmp_path)]) == 0
     note = "note: job busy: other processes used 25 % of the machine or more: its speed is not reliable"
+    assert note in capsys.readouterr().out.splitlines()
+    assert main(["report", str(tmp_path), "--stage", "validate"]) == 0
     assert note in capsys.readouterr().out.splitlines()
 
 
@@ -162,6 +166,7 @@ def test_jobs_of_which_none_measured_an_iteration(tmp_path: Path, capsys: pytest
 
     assert main(["report", str(tmp_path)]) == 0
     assert "no job measured an iteration" in capsys.readouterr().out.splitlines()
+    assert not read_multirun(tmp_path, find_jobs(tmp_path)).by_samples
 
 
 @pytest.mark.parametrize(
@@ -177,11 +182,50 @@ def test_overrides_that_are_none_leave_the_job_its_figures(
     found = read_multirun(tmp_path, find_jobs(tmp_path))
 
     assert [(job.name, job.overrides, job.problem is None) for job in found.jobs] == [
-        ("0", (), False),
-        ("1", ("b=1",), True),
+        ("0", None, False),
+        ("1", (), True),
     ]
     assert main(["report", str(tmp_path)]) == 0
     assert "overrides.yaml: not" in capsys.readouterr().out
+
+
+def test_overrides_that_are_too_long_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_job(tmp_path / "0", f"- a={'x' * 2**20}\n", 10)
+    write_job(tmp_path / "1", "- a=1\n", 10)
+
+    assert main(["report", str(tmp_path)]) == 0
+    assert "overrides.yaml: longer than 1 MiB" in capsys.readouterr().out
+
+
+def test_what_all_jobs_have_in_common_is_of_those_whose_overrides_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for job in ("0", "1"):
+        write_job(tmp_path / job, f"- data=big\n- lr={job}\n", 10)
+    write_job(tmp_path / "2", "{", 10)
+
+    assert main(["report", str(tmp_path)]) == 0
+    assert "all jobs: data=big" in capsys.readouterr().out.splitlines()
+    assert {job.overrides for job in read_multirun(tmp_path, find_jobs(tmp_path)).jobs} == {("lr=0",), ("lr=1",), None}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "order"),
+    [
+        ((1, 1), "by samples a second in train"),
+        ((4, 4), "by samples a second of one rank in train"),
+        ((4, 1), "by samples a second of one rank in train, of which the jobs have different numbers: 1, 4"),
+    ],
+)
+def test_whose_samples_a_second_they_are(
+    sizes: tuple[int, int], order: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for job, world_size in enumerate(sizes):
+        lines = [header(world_size=world_size), *rows([phases(forward=10 * MS)] * 20), end()]
+        write_lines(tmp_path / f"{job}", lines)
+
+    assert main(["report", str(tmp_path)]) == 0
+    assert f"best first, {order}" in capsys.readouterr().out.splitlines()
 
 
 def test_a_job_with_a_bad_record_is_listed_with_the_reason(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,11 +150,13 @@ class Throughput:
         stage: The stage.
         before: Samples a second before.
         after: Samples a second after.
+        of_one_rank: Whether there are several ranks, of which this is the mean.
     """
 
     stage: str
     before: float
     after: float
+    of_one_rank: bool
 
 
 @dataclass(frozen=True)

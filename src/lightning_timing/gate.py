@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic
 
-from lightning_timing.comparison import ChangeT, MeanIteration, MeasurementChange
+from lightning_timing.comparison import Absence, ChangeT, MeanIteration, MeasurementChange
 from lightning_timing.phases import ITERATION
 
 if TYPE_CHECKING:
@@ -42,17 +42,24 @@ class Gate:
         medians: The medians of the measurements that are judged.
         means: The mean iterations, where iterations are judged.
         wholes: The whole iterations, where iterations are judged.
+        absences: What of it, or of its stages, was measured on one side only.
     """
 
     threshold: float
     medians: Held[MeasurementChange]
     means: Held[MeanIteration]
     wholes: Held[MeanIteration]
+    absences: tuple[Absence, ...]
 
     @property
     def has_judged(self) -> bool:
         """Whether there was an interval to hold against the threshold."""
         return bool(self.medians.judged or self.means.judged or self.wholes.judged)
+
+    @property
+    def lost(self) -> tuple[Absence, ...]:
+        """What was measured before, and is not there to be judged after."""
+        return tuple(absence for absence in self.absences if absence.kind == "missing")
 
     @property
     def is_crossed(self) -> bool:
@@ -75,6 +82,13 @@ def check_threshold(comparison: Comparison, threshold: float, measurements: Coll
         medians=_held(medians, threshold),
         means=_held(_with_interval_or_above(means, threshold), threshold),
         wholes=_held(_with_interval_or_above(wholes, threshold), threshold),
+        absences=tuple(
+            absence
+            for absence in comparison.absences
+            if absence.clock == "host"
+            and absence.kind != "unmeasured"
+            and (absence.measurement is None or absence.measurement in measurements)
+        ),
     )
 
 

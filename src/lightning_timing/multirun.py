@@ -32,14 +32,17 @@ class Job:
 
     Attributes:
         name: Its folder within the multirun's.
-        overrides: What it was started with, without what all jobs have in common.
+        overrides: What it was started with, without what all jobs have in common; None where that is not known.
         report: Its figures, without the rows; None where there are none.
-        problem: Why there are none, or why its overrides are not known; None where neither is so.
+        was_disturbed: Whether other processes are known to have used so much of the machine that its speed is not
+            reliable.
+        problem: Why there are no figures, or why its overrides are not known; None where neither is so.
     """
 
     name: str
-    overrides: tuple[str, ...]
+    overrides: tuple[str, ...] | None
     report: RunReport | None
+    was_disturbed: bool
     problem: str | None
 
     @property
@@ -48,11 +51,6 @@ class Job:
         if self.report is not None:
             return self.report.status or NOT_ENDED
         return "no record" if self.problem == _NO_RECORD else "bad record"
-
-    @property
-    def was_disturbed(self) -> bool:
-        """Whether other processes are known to have used so much of the machine that its speed is not reliable."""
-        return self.report is not None and bool(contention_in(self.report))
 
     def of_stage(self, name: str) -> Job:
         """The job judged by one stage, if it has that."""
@@ -74,7 +72,7 @@ class Multirun:
     Attributes:
         path: Its folder.
         stage: The stage by which they are compared; None where no job has one.
-        by_samples: Whether they are ordered by samples a second; else by iterations a second.
+        by_samples: Whether they are ordered by samples a second, of one rank; else by iterations a second.
         common_overrides: What all jobs were started with.
         jobs: The jobs, best first, those without figures last.
     """
@@ -122,8 +120,12 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
         BadInputError: No job has a record, or none has figures of the stage.
     """
     read = [_read_job(job, str(job.relative_to(path))) for job in jobs]
-    common = tuple(override for override in read[0].overrides if all(override in job.overrides for job in read))
-    read = [replace(job, overrides=tuple(o for o in job.overrides if o not in common)) for job in read]
+    known = [job.overrides for job in read if job.overrides is not None]
+    common = tuple(override for override in known[0] if all(override in of_job for of_job in known)) if known else ()
+    read = [
+        job if job.overrides is None else replace(job, overrides=tuple(o for o in job.overrides if o not in common))
+        for job in read
+    ]
     if all(job.report is None for job in read):
         raise BadInputError(
             f"{path}: none of its {len(jobs):,} jobs has figures: job {read[0].name}: {read[0].problem}"
@@ -134,7 +136,8 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
     if stage is not None:
         read = [job.of_stage(stage) for job in read]
     stage = stage or next(iter(measured), None)
-    by_samples = all(found.samples is not None for job in read if (found := job.stage(stage)) is not None)
+    figures = [found for job in read if (found := job.stage(stage)) is not None]
+    by_samples = bool(figures) and all(found.samples is not None for found in figures)
     return Multirun(
         path, stage, by_samples, common, tuple(sorted(read, key=lambda job: -_speed(job, stage, by_samples)))
     )
@@ -142,18 +145,19 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
 
 def _read_job(folder: Path, name: str) -> Job:
     """Reads a job, its overrides as they are."""
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[str, ...] | None = None
     problem: str | None = None
     try:
         overrides = _overrides(folder)
     except BadInputError as error:
         problem = str(error)
     if not has_record(folder):
-        return Job(name, overrides, None, _NO_RECORD)
+        return Job(name, overrides, None, was_disturbed=False, problem=_NO_RECORD)
     try:
-        return Job(name, overrides, replace(read_report(folder), lead=None), problem)
+        report = replace(read_report(folder), lead=None)
     except BadInputError as error:
-        return Job(name, overrides, None, str(error))
+        return Job(name, overrides, None, was_disturbed=False, problem=str(error))
+    return Job(name, overrides, report, was_disturbed=bool(contention_in(report)), problem=problem)
 
 
 def _speed(job: Job, stage: str | None, by_samples: bool) -> float:
@@ -165,17 +169,19 @@ def _speed(job: Job, stage: str | None, by_samples: bool) -> float:
     return (done or 0) / (figures.paced_s or 1.0)
 
 
-def _overrides(job: Path) -> tuple[str, ...]:
-    """Returns the job's overrides; none where Hydra left no list of them."""
+def _overrides(job: Path) -> tuple[str, ...] | None:
+    """Returns the job's overrides; None where Hydra left no list of them."""
     import yaml  # comes with hydra-core
 
     path = job / _HYDRA_FOLDER / "overrides.yaml"
     if not path.exists():
-        return ()
+        return None
     with open_regular(path) as file:
         data = file.read(_MAX_OVERRIDES_BYTES + 1)
+    if len(data) > _MAX_OVERRIDES_BYTES:
+        raise BadInputError(f"{path}: longer than {_MAX_OVERRIDES_BYTES >> 20} MiB")
     try:
-        found = yaml.safe_load(data) if len(data) <= _MAX_OVERRIDES_BYTES else None
+        found = yaml.safe_load(data)
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a date or number that is none
         raise BadInputError(f"{path}: not YAML: {error}") from error
     if not isinstance(found, list):

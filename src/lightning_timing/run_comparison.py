@@ -21,8 +21,8 @@ from lightning_timing.median_change import (
     FASTER,
     LESS_OFTEN,
     MORE_OFTEN,
-    SLOWER,
     NOT_JUDGED,
+    SLOWER,
     TOO_FEW,
     mean_change,
     median_change,
@@ -85,6 +85,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
     elif 1 in (len(before), len(after)):
         notes.append(ONE_RUN_BESIDE_SEVERAL)
     notes += _validation_note(sides[TRAIN], sides[VALIDATE])
+    of_one_rank = any(run.world_size > 1 for run in (*before, *after))
     return Comparison(
         before=tuple(str(run.path) for run in before),
         after=tuple(str(run.path) for run in after),
@@ -94,7 +95,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         wholes=tuple(whole for mean in means for whole in _wholes(mean, *sides[mean.stage])),
         absences=tuple(item for item in found if isinstance(item, Absence)),
         throughputs=tuple(
-            Throughput(stage, old.samples_per_s, new.samples_per_s)
+            Throughput(stage, old.samples_per_s, new.samples_per_s, of_one_rank)
             for stage, (old, new) in sides.items()
             if old.samples_per_s is not None and new.samples_per_s is not None
         ),

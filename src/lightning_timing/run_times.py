@@ -74,6 +74,7 @@ class RunTimes:
         path: Where it was read from, as given.
         folder: The folder that holds its record, the same for all paths that lead there.
         run: The id of the run in that folder.
+        world_size: Number of processes in it.
         conditions: What its speed may depend on, by name.
         stages: Its times, by stage.
         unmeasured: By stage the names that its summary has without a figure, such as those seen in warm-up only.
@@ -84,6 +85,7 @@ class RunTimes:
     path: Path
     folder: Path
     run: str
+    world_size: int
     conditions: Mapping[str, str]
     stages: Mapping[str, StageTimes]
     unmeasured: Mapping[str, tuple[str, ...]]
@@ -121,6 +123,7 @@ def read_times(path: Path) -> RunTimes:
         path=path,
         folder=folder.resolve(),
         run=run_id(lead.header.segment),
+        world_size=lead.header.world_size,
         conditions=run_conditions(lead, ranks),
         stages={stage: mean.build(summaries.get(stage), warmup[stage]) for stage, mean in stages.items()},
         unmeasured={

@@ -34,7 +34,7 @@ from lightning_timing.run_times import RunTimes, read_times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lightning_timing.comparison import Comparison
+    from lightning_timing.comparison import Absence, Comparison
     from lightning_timing.gate import Gate
 
 _NAMES_SHOWN: Final = 12
@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         BadInputError: The runs are not two or two sets, a record is not valid, or what was asked for was
-            not measured; or, after it was printed, it has nothing to hold against the threshold.
+            not measured; or, after it was printed, it has nothing to hold against the threshold, or no longer has what
+            was to be held against it.
     """
     before, after = _sides(args)
     comparison = _of_stages(compare_runs(_read(before), _read(after)), args.stage)
@@ -87,7 +88,18 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.write(comparison_json(comparison, gate) if args.json else rendered(blocks, as_markdown=args.markdown))
     if gate is not None and not gate.has_judged:
         raise BadInputError(f"--fail-above has nothing to judge: {_why_nothing(gate)}")
-    return 1 if gate is not None and gate.is_crossed else 0
+    if gate is not None and gate.is_crossed:
+        return 1
+    if gate is not None and gate.lost:
+        lost = listed([_named(absence) for absence in gate.lost[:_NAMES_SHOWN]], len(gate.lost))
+        raise BadInputError(
+            f"--fail-above cannot judge what was measured only before: {lost}; --stage or --measurement leaves it out"
+        )
+    return 0
+
+
+def _named(absence: Absence) -> str:
+    return f"{printable(absence.measurement or 'all')} of {absence.stage}"
 
 
 def _why_nothing(gate: Gate) -> str:

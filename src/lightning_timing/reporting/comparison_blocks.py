@@ -163,7 +163,8 @@ def _outcome(mean: MeanIteration) -> str:
 def _throughput_line(throughput: Throughput) -> str:
     before, after = (rate(value, 1.0, "samples") for value in (throughput.before, throughput.after))
     change = throughput.after / throughput.before - 1
-    return f"throughput over all iterations: {before} before, {after} after ({_signed_percent(change)})"
+    whose = " of one rank" if throughput.of_one_rank else ""
+    return f"throughput{whose} over all iterations: {before} before, {after} after ({_signed_percent(change)})"
 
 
 def _change_rows(changes: list[MeasurementChange]) -> Iterator[tuple[str, ...]]:
@@ -248,8 +249,9 @@ def _gate_line(gate: Gate) -> str:
     )
     if gate.is_crossed:
         return f"above {limit}: {crossed}"
+    absent = ", ".join(f"{a.stage} {_label(a)} ({_ABSENT[a.kind]})" for a in gate.absences)
     but = f"; it may be more in {undecided}" if undecided else ""
-    but += f"; not judged: {not_judged}" if not_judged else ""
+    but += f"; not judged: {', '.join(filter(None, (not_judged, absent)))}" if not_judged or absent else ""
     return f"no whole interval above {limit} in {judged}{but}" if judged else f"nothing to hold against {limit}{but}"
 
 

@@ -60,6 +60,7 @@ def _gate(gate: Gate) -> dict[str, Any]:
         "means_not_judged": gate.means.not_judged,
         "wholes_judged": gate.wholes.judged,
         "wholes_not_judged": gate.wholes.not_judged,
+        "absences": gate.absences,
         "crossed": gate.medians.crossed,
         "means_crossed": gate.means.crossed,
         "wholes_crossed": gate.wholes.crossed,

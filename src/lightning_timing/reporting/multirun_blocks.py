@@ -34,7 +34,7 @@ def multirun_blocks(multirun: Multirun) -> list[Block]:
     """The jobs of a multirun side by side, best first."""
     lines = ["no job measured an iteration"]
     if multirun.stage is not None:
-        lines = [f"best first, by {'samples' if multirun.by_samples else 'iterations'} a second in {multirun.stage}"]
+        lines = [_order_in_words(multirun)]
     if multirun.common_overrides:
         lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
     lines += _job_problems(multirun.jobs)
@@ -43,6 +43,16 @@ def multirun_blocks(multirun: Multirun) -> list[Block]:
         Table(_JOB_COLUMNS, tuple(_job_row(job, multirun) for job in multirun.jobs)),
         Lines(tuple(lines)),
     ]
+
+
+def _order_in_words(multirun: Multirun) -> str:
+    world_sizes = sorted({job.report.world_size for job in multirun.jobs if job.report is not None})
+    what = "samples" if multirun.by_samples else "iterations"
+    whose = " of one rank" if multirun.by_samples and world_sizes[-1] > 1 else ""
+    but = ""
+    if whose and len(world_sizes) > 1:
+        but = f", of which the jobs have different numbers: {', '.join(f'{size:,}' for size in world_sizes)}"
+    return f"best first, by {what} a second{whose} in {multirun.stage}{but}"
 
 
 def _job_problems(jobs: Iterable[Job]) -> Iterator[str]:
@@ -72,5 +82,5 @@ def _job_row(job: Job, multirun: Multirun) -> tuple[str, ...]:
     return (printable(job.name, LONGEST_PATH), speed, seconds(iteration.mean_s), seconds(iteration.p95_s), *last)
 
 
-def _joined(overrides: tuple[str, ...]) -> str:
-    return " ".join(printable(override, LONGEST_PATH) for override in overrides) or UNKNOWN
+def _joined(overrides: tuple[str, ...] | None) -> str:
+    return " ".join(printable(override, LONGEST_PATH) for override in overrides or ()) or UNKNOWN
