@@ -114,6 +114,21 @@ def test_each_call_of_the_trainer_has_its_loaders(entry_point: str, tmp_path: Pa
     assert found == {**PLAIN, "batch_size": None if entry_point == "predict" else 1}
 
 
+def test_a_summary_has_the_loaders_of_all_calls(tmp_path: Path) -> None:
+    """After a `fit` and a `test` it is training that is judged, and its loader's workers count."""
+    pl, timing = lightning(), StopwatchCallback(num_warmup_iters=0)
+    options = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    trainer = pl.Trainer(default_root_dir=tmp_path, callbacks=[timing], max_epochs=1, **options)
+    model = tiny_module(pl)
+    trainer.fit(model, loader_of(num_workers=1))
+    trainer.test(model, tiny_loader(2))
+
+    found = summary(tmp_path)["settings"]
+    assert (found["train_loader"]["num_workers"], found["test_loader"]["num_workers"]) == (1, 0)
+    assert timing._run is not None
+    assert timing._run.recorder.figures().loader_workers == {"train": 1, "test": 0}
+
+
 def test_a_changed_number_of_workers_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fit(tmp_path / "before", loader_of())
     fit(tmp_path / "after", loader_of(num_workers=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -28,10 +28,9 @@ from records import (
 from lightning_timing.errors import BadInputError
 from lightning_timing.phases import DATA_WAIT, FORWARD, ITERATION, LOGGING, OTHER
 from lightning_timing.record_lines import MAX_LINE_BYTES
+from lightning_timing.record_rank import run_id
+from lightning_timing.record_reader import chosen_run
 from lightning_timing.record_series import MAX_MEASUREMENTS_READ
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TWO_ROWS = rows([phases(data_wait=2 * MS, forward=5 * MS, other=MS), phases(data_wait=4 * MS, forward=6 * MS)])
 NOT_ENDED = "rank 0: no end line: the process was killed, or is still running"
@@ -235,10 +234,7 @@ def test_an_empty_file_of_a_rank_is_named(tmp_path: Path) -> None:
     write_lines(tmp_path, [header(world_size=2), end()])
     write_lines(tmp_path, [], rank=1)
 
-    assert load_run(tmp_path).problems == (
-        "rank 1: nothing whole was written",
-        "rank 1: no record of this run",
-    )
+    assert load_run(tmp_path).problems == ("rank 1: nothing whole was written",)
 
 
 def test_a_file_of_a_rank_that_this_run_has_not_is_left_out(tmp_path: Path) -> None:
@@ -259,7 +255,39 @@ def test_a_file_of_another_run_is_left_out_however_short_the_time_between_them(t
     run = load_run(tmp_path)
 
     assert list(run.ranks) == [0]
-    assert run.problems == ("rank 1: a record of another run is left out", "rank 1: no record of this run")
+    assert run.problems == ("rank 1: a record of another run is left out",)
+
+
+def write_two_runs_of_which_only_rank_1_has_the_second(run_dir: Path) -> Path:
+    for rank in (0, 1):
+        lines = [header(rank=rank, world_size=2), *TWO_ROWS, end()]
+        if rank == 1:
+            later = header(
+                segment="later-0", rank=1, world_size=2, unix_ns=header().unix_ns + 1, settings={"ranks": [1]}
+            )
+            lines += [later, *rows([phases(forward=3 * MS)] * 4, segment="later-0"), end(segment="later-0")]
+        write_lines(run_dir, lines, rank=rank)
+    return run_dir
+
+
+def test_the_newest_run_is_the_newest_of_all_ranks(tmp_path: Path) -> None:
+    run = load_run(write_two_runs_of_which_only_rank_1_has_the_second(tmp_path))
+
+    assert {rank: len(record.stages["train"]) for rank, record in run.ranks.items()} == {1: 4}
+    assert run.problems == (
+        "rank 0: a record of another run is left out",
+        "rank 1: 1 earlier run in the same file left out: RUN~1 shows it",
+    )
+    assert run_id(header().segment) == chosen_run(Path(f"{tmp_path}~1"))
+
+
+def test_runs_that_no_rank_has_all_of_are_in_the_order_in_which_they_began(tmp_path: Path) -> None:
+    for rank, begun in ((0, (1, 4)), (1, (2, 3))):
+        lines = [header(rank=rank, world_size=2, segment=f"run{ns}-0", unix_ns=ns) for ns in begun]
+        write_lines(tmp_path, lines, rank=rank)
+
+    assert [chosen_run(Path(f"{tmp_path}~{back}")) for back in (1, 2, 3)] == ["run3", "run2", "run1"]
+    assert list(load_run(tmp_path).ranks) == [0]
 
 
 def test_a_summary_is_read(tmp_path: Path) -> None:
@@ -303,6 +331,8 @@ BAD_LINES = {
     "time that is a string": {**ROW, "ns": {ITERATION: "5"}},
     "no iteration": {**ROW, "ns": {FORWARD: 5}},
     "negative time": {**ROW, "ns": {ITERATION: -5}},
+    "negative time on the device": {**ROW, "device_ns": {ITERATION: -5}},
+    "negative number of samples": {**ROW, "samples": -3},
     "number beyond 64 bits": {**ROW, "ns": {ITERATION: 2**64 - 1}},
     "negative time outside": msgspec.to_builtins(outside("x", -1, start_ns=0)),
     "number beyond 64 bits in a header": msgspec.to_builtins(header(segment="x-0", settings={"x": 2**64})),

@@ -13,7 +13,8 @@ from records import MS, SEGMENT, end, header, phases, rows, summary_of, write_li
 
 from lightning_timing.cli.main import main
 from lightning_timing.errors import BadInputError
-from lightning_timing.record import SegmentSummary, TimingOverhead
+from lightning_timing.figures import CpuUsage
+from lightning_timing.record import SegmentEnd, SegmentSummary, TimingOverhead
 from lightning_timing.run_report import read_report
 
 if TYPE_CHECKING:
@@ -95,6 +96,51 @@ def test_a_summary_of_several_segments_covers_them_all(tmp_path: Path) -> None:
     write_summary(write_lines(tmp_path, [*LINES, *second]), summary_of([*LINES, *second], segments=segments))
 
     assert read_report(tmp_path).source == "summary.json"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"), [([], None), ([end(segment="run-1", status="failed")], "failed"), ([end()], None)]
+)
+def test_a_call_that_was_killed_before_its_first_row_is_not_completed(
+    lines: list[SegmentEnd], status: str | None, tmp_path: Path
+) -> None:
+    later = header(segment="run-1", entry_point="test")
+    write_summary(write_lines(tmp_path, [*LINES, later, *lines]), summary_of(LINES))
+
+    found = read_report(tmp_path)
+    assert (found.source, found.status) == ("summary.json", status)
+
+
+def test_the_settings_are_those_of_all_calls(tmp_path: Path) -> None:
+    workers = {"num_warmup_iters": 10, "train_loader": {"num_workers": 4}}
+    waiting = [phases(data_wait=8 * MS, forward=2 * MS)] * 20
+    later = header(segment="run-1", entry_point="test", settings={"num_warmup_iters": 5})
+    found = read_report(write_lines(tmp_path, [header(settings=workers), *rows(waiting), end(), later]))
+
+    assert found.settings == {**workers, "num_warmup_iters": 5}
+    assert found.verdict is not None
+    assert "num_workers, which is 4," in found.verdict.advice
+
+
+def test_a_call_that_did_not_validate_left_none_of_it_out(tmp_path: Path) -> None:
+    validated = rows(TWENTY, stage="validate", segment="run-1")
+    lines = [*LINES, header(segment="run-1", entry_point="validate"), *validated]
+
+    assert read_report(write_lines(tmp_path, lines)).stages["validate"].warmup_iterations == 1
+
+
+def test_the_cpu_usage_of_training_is_none_of_another_stage(tmp_path: Path) -> None:
+    waiting = [phases(data_wait=8 * MS, forward=2 * MS)] * 20
+    tested = rows(waiting, stage="test", segment="run-1")
+    lines = [header(), *rows(TWENTY[:5]), end(), header(segment="run-1", entry_point="test"), *tested]
+    busy = CpuUsage("iteration", 190.0, 95.0, 0.95)
+    write_summary(write_lines(tmp_path, lines), summary_of(lines, cpu_usage=busy))
+
+    whole, alone = read_report(tmp_path), read_report(tmp_path).of_stage("test")
+    assert whole.verdict is not None
+    assert alone.verdict is not None
+    assert whole.verdict.advice == alone.verdict.advice
+    assert whole.verdict.advice.startswith("set the DataLoader's num_workers above 0")
 
 
 def test_a_summary_alone_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

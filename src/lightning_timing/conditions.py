@@ -48,7 +48,7 @@ def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
     header = lead.header
     facts: dict[str, Any] = {
         **dict(flat(header.environment, _LEVELS)),
-        **{name: fact for segment in lead.segments for name, fact in flat(segment.settings, _LEVELS)},
+        **dict(flat(lead.settings, _LEVELS)),
         "device": header.device,
         "host": header.host,
         "world_size": header.world_size,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lightning_timing.errors import BadInputError
-from lightning_timing.phases import ITERATION, SANITY_CHECK, STAGES, TRAIN, VALIDATE
+from lightning_timing.phases import ITERATION, STAGES
 from lightning_timing.record import IterationRow, Line, OutsideRow, SegmentEnd, SegmentHeader
 from lightning_timing.record_lines import CutLine, read_headers, read_lines
 from lightning_timing.record_series import SeriesBuilder, StageSeries
@@ -30,6 +30,7 @@ class RankRecord:
         header: The header of the run's newest segment.
         segments: The headers of the run's segments, in order.
         stages: The measured iterations by stage.
+        ran: By stage, the segments that have lines of it.
         end: The end of that segment; None where it has none, as the process was killed or still runs.
         problems: What was odd about the file, in words.
     """
@@ -38,21 +39,24 @@ class RankRecord:
     header: SegmentHeader
     segments: tuple[SegmentHeader, ...]
     stages: Mapping[str, StageSeries]
+    ran: Mapping[str, Collection[str]]
     end: SegmentEnd | None
     problems: tuple[str, ...]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the run: of each name those of the last segment that has it."""
+        return {name: value for header in self.segments for name, value in header.settings.items()}
+
     def warmup_of(self, stage: str) -> int:
-        """Returns how many iterations of a stage were left out, by the settings of the calls that run it."""
+        """Returns how many iterations of a stage were left out, by the settings of the calls that have lines of it."""
         left_out = 0
         for header in self.segments:
             number = header.settings.get("num_warmup_iters")  # which may be anything in a file from elsewhere
-            if stage in _stages_of(header) and isinstance(number, int) and is_whole_number(number, least=0):
+            has_run = header.segment in self.ran.get(stage, ())
+            if has_run and isinstance(number, int) and is_whole_number(number, least=0):
                 left_out += RecorderSettings(number).warmup_of(stage)
         return left_out
-
-
-def _stages_of(header: SegmentHeader) -> tuple[str, ...]:
-    return (TRAIN, VALIDATE, SANITY_CHECK) if header.entry_point == "fit" else (header.entry_point,)
 
 
 def run_id(segment: str) -> str:
@@ -60,13 +64,16 @@ def run_id(segment: str) -> str:
     return segment.rpartition("-")[0] or segment
 
 
-def run_ids(path: Path) -> list[str]:
-    """Returns the ids of the runs in a rank's file, the oldest first.
+def run_beginnings(path: Path) -> dict[str, int]:
+    """Returns when each run in a rank's file began, by its id, in nanoseconds since 1970: the oldest first.
 
     Raises:
         BadInputError: It cannot be read.
     """
-    return list(dict.fromkeys(run_id(header.segment) for header in read_headers(path)))
+    begun: dict[str, int] = {}
+    for header in read_headers(path):
+        begun.setdefault(run_id(header.segment), header.unix_ns)
+    return begun
 
 
 def read_rank(path: Path, rank: int, run: str | None = None) -> RankRecord | None:
@@ -100,6 +107,7 @@ class _RankReading:
         self._other_segments: set[str] = set()
         self._segments: dict[str, SegmentHeader] = {}
         self._builders: dict[str, SeriesBuilder] = {}
+        self._ran: dict[str, set[str]] = {}
         self._ends: dict[str, SegmentEnd] = {}
         self._problems: dict[str, None] = {}
         self._number = 0
@@ -136,6 +144,7 @@ class _RankReading:
             header=header,
             segments=tuple(self._segments.values()),
             stages={stage: builder.build() for stage, builder in self._builders.items()},
+            ran=self._ran,
             end=end,
             problems=tuple(self._problems),
         )
@@ -150,7 +159,7 @@ class _RankReading:
             self._run_ids[run] = None
             if self._run is None:
                 self._other_segments.update(self._segments)
-                self._segments, self._builders, self._ends = {}, {}, {}
+                self._segments, self._builders, self._ran, self._ends = {}, {}, {}, {}
         if run == (self._run or next(reversed(self._run_ids))):
             self._segments[header.segment] = header
         else:
@@ -159,9 +168,11 @@ class _RankReading:
     def _take_iteration(self, row: IterationRow) -> None:
         if ITERATION not in row.ns:
             raise self._wrong(f"an iteration without `{ITERATION}` in `ns`")
-        if min(row.ns.values()) < 0:
+        if min(row.ns.values()) < 0 or (row.device_ns and min(row.device_ns.values()) < 0):
             raise self._wrong("a negative time")
-        builder = self._builder(row.stage)
+        if row.samples is not None and row.samples < 0:
+            raise self._wrong("a negative number of samples")
+        builder = self._builder(row)
         try:
             builder.append(row)
         except OverflowError as error:
@@ -172,7 +183,7 @@ class _RankReading:
     def _take_outside(self, row: OutsideRow) -> None:
         if row.ns < 0:
             raise self._wrong("a negative time")
-        builder = self._builder(row.stage)
+        builder = self._builder(row)
         try:
             builder.append_outside(row)
         except ValueError as error:
@@ -193,9 +204,10 @@ class _RankReading:
     def _wrong(self, what: str) -> BadInputError:
         return BadInputError(f"{self._path}, line {self._number}: {what}")
 
-    def _builder(self, stage: str) -> SeriesBuilder:
-        if stage not in self._builders:
-            if stage not in STAGES:
-                raise self._wrong(f"unknown stage {stage!r:.60}")
-            self._builders[stage] = SeriesBuilder()
-        return self._builders[stage]
+    def _builder(self, row: IterationRow | OutsideRow) -> SeriesBuilder:
+        if row.stage not in self._builders:
+            if row.stage not in STAGES:
+                raise self._wrong(f"unknown stage {row.stage!r:.60}")
+            self._builders[row.stage], self._ran[row.stage] = SeriesBuilder(), set()
+        self._ran[row.stage].add(row.segment)
+        return self._builders[row.stage]

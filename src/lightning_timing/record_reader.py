@@ -13,7 +13,7 @@ from lightning_timing.errors import BadInputError
 from lightning_timing.names import listed
 from lightning_timing.record import RANK_FILE, SUMMARY_NAME, TIMING_FOLDER, RunSummary, SegmentHeader
 from lightning_timing.record_lines import check_numbers, check_version, open_regular
-from lightning_timing.record_rank import RankRecord, read_rank, run_id, run_ids
+from lightning_timing.record_rank import RankRecord, read_rank, run_beginnings, run_id
 from lightning_timing.run_choice import choice_of
 
 MAX_SUMMARY_BYTES: Final = 64 * 2**20
@@ -61,11 +61,25 @@ def chosen_run(path: Path) -> str | None:
     if not back:
         return None
     folder = timing_folder(path)
-    runs = next(filter(None, map(run_ids, rank_files(folder).values())), [])
+    runs = _runs_in(folder)
     if back >= len(runs):
         known = f"holds {len(runs)} runs, the oldest of which is ~{len(runs) - 1}" if len(runs) > 1 else "holds one run"
         raise BadInputError(f"{path}: {folder} {known}")
     return runs[-1 - back]
+
+
+def _runs_in(folder: Path) -> list[str]:
+    """Returns the ids of the runs of all ranks, the oldest first: by the order in a file or, if none has all, by time.
+
+    Of runs that began at the same time the lowest rank's counts as the last.
+
+    Raises:
+        BadInputError: A file cannot be read.
+    """
+    files = [run_beginnings(path) for path in rank_files(folder).values()]
+    longest = max(files, key=len, default={})
+    begun = {run: unix_ns for file in reversed(files) for run, unix_ns in file.items()}
+    return list(longest) if len(longest) == len(begun) else sorted(begun, key=begun.__getitem__)
 
 
 def _has_record(folder: Path) -> bool:
@@ -114,26 +128,30 @@ def iter_ranks(folder: Path, problems: ProblemLog, run: str | None = None) -> It
     Raises:
         BadInputError: A file is not a valid record.
     """
+    files = rank_files(folder)
+    newest = run if run is not None or len(files) < 2 else next(reversed(_runs_in(folder)), None)
     lead: RankRecord | None = None
-    seen: set[int] = set()
-    for rank, path in rank_files(folder).items():
+    named: set[int] = set()
+    for rank, path in files.items():
         record = read_rank(path, rank, run)
         if record is None:
             if run is None:
                 problems.add("nothing whole was written", [rank])
+                named.add(rank)
+            continue
+        if newest is not None and run_id(record.header.segment) != newest:
+            problems.add("a record of another run is left out", [rank])
+            named.add(rank)
             continue
         lead = lead or record
-        if not _is_of_the_run(record, lead):
-            problems.add("a record of another run is left out", [rank])
-            continue
         for problem in record.problems:
             problems.add(problem, [rank])
-        seen.add(rank)
+        named.add(rank)
         yield record
     if lead is not None:
         expected = _expected_ranks(lead.header)
-        if (missing := len(expected) - sum(rank in expected for rank in seen)) > 0:
-            problems.add("no record of this run", (rank for rank in expected if rank not in seen), missing)
+        if (missing := len(expected) - sum(rank in expected for rank in named)) > 0:
+            problems.add("no record of this run", (rank for rank in expected if rank not in named), missing)
 
 
 def _expected_ranks(header: SegmentHeader) -> Collection[int]:
@@ -142,11 +160,6 @@ def _expected_ranks(header: SegmentHeader) -> Collection[int]:
     if not isinstance(chosen, list):
         return range(header.world_size)
     return {rank for rank in chosen if isinstance(rank, int) and 0 <= rank < header.world_size}
-
-
-def _is_of_the_run(record: RankRecord, lead: RankRecord) -> bool:
-    """Whether a file belongs to the run of the lead's, and was not left behind by one before it in the same folder."""
-    return run_id(record.header.segment) == run_id(lead.header.segment)
 
 
 def summary_covering(folder: Path, lead: RankRecord | None) -> RunSummary | None:
@@ -200,10 +213,11 @@ def read_summary(folder: Path) -> RunSummary | None:
 
 
 def _check_counts(summary: RunSummary) -> None:
-    """Checks the numbers of iterations, by which readers divide.
+    """Checks the numbers of iterations, by which readers divide, and of samples.
 
     Raises:
         msgspec.ValidationError: One is below zero.
     """
-    if any(min(stage.iterations, stage.warmup_iterations) < 0 for stage in summary.stages.values()):
-        raise msgspec.ValidationError("a negative number of iterations")
+    stages = summary.stages.values()
+    if any(min(stage.iterations, stage.warmup_iterations, stage.samples or 0) < 0 for stage in stages):
+        raise msgspec.ValidationError("a negative number of iterations or samples")

@@ -9,12 +9,12 @@ from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
 from lightning_timing.figures_from_rows import stage_figures
 from lightning_timing.loader_workers import workers_by_stage
-from lightning_timing.phases import SANITY_CHECK, STAGES, TRAIN
+from lightning_timing.phases import STAGES
 from lightning_timing.rank_comparison import RankComparison, RankFigures, compare_ranks, rank_figures
 from lightning_timing.record_rank import RankRecord
 from lightning_timing.record_reader import ProblemLog, chosen_run, iter_ranks, summary_covering, timing_folder
 from lightning_timing.run_choice import choice_of
-from lightning_timing.verdict import judge
+from lightning_timing.verdict import is_metered, judge
 from lightning_timing.verdict_rules import Verdict
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ class RunReport:
         """
         stages = {stage: self.stages[stage]}
         ranks = {stage: self.ranks[stage]} if stage in self.ranks else {}
-        is_metered = stage == TRAIN or not set(self.stages) - {stage, SANITY_CHECK}
-        cpu_usage = self.cpu_usage if is_metered else None
+        cpu_usage = self.cpu_usage if is_metered(stage, self.stages) else None
         overhead = self.timing_overhead if set(self.stages) == {stage} else None
         return replace(
             self,
@@ -123,7 +122,7 @@ def _from_summary(
 ) -> RunReport:
     return RunReport(
         path=folder,
-        status=summary.status,
+        status=_status_of(summary, lead),
         source="summary.json",
         rank=summary.rank,
         world_size=summary.world_size,
@@ -140,6 +139,13 @@ def _from_summary(
     )
 
 
+def _status_of(summary: RunSummary, lead: RankRecord | None) -> str | None:
+    """How a run ended of which there is a summary: not as that says where a call of the Trainer began after it."""
+    if lead is None or any(segment.segment == lead.header.segment for segment in summary.segments):
+        return summary.status
+    return None if lead.end is None else lead.end.status
+
+
 def _from_rows(
     folder: Path, lead: RankRecord, ranks: Mapping[str, RankComparison], problems: tuple[str, ...]
 ) -> RunReport:
@@ -154,12 +160,12 @@ def _from_rows(
         rank=header.rank,
         world_size=header.world_size,
         environment=header.environment,
-        settings=header.settings,
+        settings=lead.settings,
         stages=stages,
         one_time={},
         cpu_usage=None,
         timing_overhead=None,
-        verdict=judge(stages, None, workers_by_stage(header.settings), header.world_size),
+        verdict=judge(stages, None, workers_by_stage(lead.settings), header.world_size),
         ranks=ranks,
         problems=problems,
         lead=lead,

@@ -36,7 +36,7 @@ from lightning_timing.verdict_rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lightning_timing.figures import CpuUsage, StageSummary
     from lightning_timing.time_parts import TimePart
@@ -61,7 +61,8 @@ def judge(
     """
     for name in STAGES:
         if name in stages and name != SANITY_CHECK:
-            verdict = judge_stage(stages[name], cpu_usage, (loader_workers or {}).get(name))
+            of_stage = cpu_usage if is_metered(name, stages) else None
+            verdict = judge_stage(stages[name], of_stage, (loader_workers or {}).get(name))
             if verdict is not None:
                 parts = time_parts(stages)
                 return (
@@ -70,6 +71,16 @@ def judge(
                     or _with_share(_with_ranks(verdict, world_size), name, parts)
                 )
     return None
+
+
+def is_metered(stage: str, stages: Collection[str]) -> bool:
+    """Whether CPU usage is that of this stage, as far as is known: it is of training, if there was any.
+
+    Args:
+        stage: The stage.
+        stages: All stages of the run.
+    """
+    return stage == TRAIN or set(stages) <= {stage, SANITY_CHECK}
 
 
 def why_no_verdict(stages: Mapping[str, StageSummary]) -> str | None:
@@ -136,8 +147,8 @@ def _recurring_outside(stages: Mapping[str, StageSummary]) -> dict[str, dict[str
 def _by_time_outside(parts: Sequence[TimePart], stages: Mapping[str, StageSummary]) -> Verdict | None:
     """Judges by what lies between iterations."""
     whole_s = time_of(parts)
-    recurring_s = _recurring_outside(stages)
-    times_s = {what: sum(of_parts.values()) for what, of_parts in recurring_s.items()}
+    parts_s = _recurring_outside(stages)
+    times_s = {what: sum(of_parts.values()) for what, of_parts in parts_s.items()}
     reached = [what for what, heavy in HEAVY_OUTSIDE.items() if times_s[what] >= heavy.threshold * whole_s]
     if not reached:
         return None
@@ -147,7 +158,7 @@ def _by_time_outside(parts: Sequence[TimePart], stages: Mapping[str, StageSummar
     takes = f"{what} between the iterations takes"
     if what == FIRST_DATA_WAIT:
         takes = "waiting for an epoch's first batch takes"
-    if what == CALLBACKS and (callback := costliest_callback(recurring_s[what])):
+    if what == CALLBACKS and (callback := costliest_callback(parts_s[what])):
         takes = f"hooks between the iterations, above all those of {callback}, take"
     taken = percent(times_s[what] / whole_s)
     is_all = taken == percent(time_of(part for part in parts if part.what == what) / whole_s)

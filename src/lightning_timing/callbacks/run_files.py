@@ -60,6 +60,7 @@ class RunFiles:
         self._segments: list[SegmentSummary] = []
         self._iterations_before: Mapping[str, int] = {}
         self._header: SegmentHeader | None = None
+        self._settings: Mapping[str, Any] = {}  # of all segments, the latest of each name
         self._writer: RecordWriter | None = None
 
     def open_segment(
@@ -77,6 +78,7 @@ class RunFiles:
         self._header = None
         with self._failsafe:
             header = self._header = self._header_of(trainer, entry_point, settings)
+            self._settings = {**self._settings, **header.settings}
             path = self.folder / rank_file_name(trainer.global_rank)
             if self._writes_summary and not self._segments and path.is_file():
                 warnings.warn(f"lightning_timing: {_HIDES.format(folder=self.folder)}", stacklevel=2)
@@ -107,8 +109,9 @@ class RunFiles:
         with self._failsafe:
             if found := loaders(trainer):
                 self._header = replace(self._header, settings={**self._header.settings, **found})
+                self._settings = {**self._settings, **found}
                 self._writer.replace_header(self._header)
-                self.loader_workers = workers_by_stage(self._header.settings)
+                self.loader_workers = workers_by_stage(self._settings)
 
     def write_iteration(self, iteration: MeasuredIteration) -> None:
         """Adds an iteration to the record."""
@@ -190,7 +193,7 @@ class RunFiles:
             schema_version=SCHEMA_VERSION,
             status=status,
             environment=header.environment,
-            settings=header.settings,
+            settings=self._settings,
             rank=header.rank,
             world_size=header.world_size,
             stages=figures.stages,
