@@ -176,6 +176,19 @@ def test_a_reader_that_went_away_in_the_middle(tmp_path: Path) -> None:
     assert outcome_for_a_reader_that_reads(10, "report", str(run_dir), "--json") == (141, b"")
 
 
+def test_a_reader_that_went_away_in_the_middle_of_a_comparison_does_not_change_what_the_gate_says(
+    tmp_path: Path,
+) -> None:
+    many = {f"measurement {number}": MS for number in range(3000)}
+    for name, forward in (("a", MS), ("b", 20 * MS)):
+        write_lines(tmp_path / name, [header(), *rows([{**phases(forward=forward), **many}] * 40), end()])
+    before, after = str(tmp_path / "a"), str(tmp_path / "b")
+
+    assert outcome_for_a_reader_that_reads(10, "compare", before, after, "--fail-above", "5%") == (1, b"")
+    assert outcome_for_a_reader_that_reads(10, "compare", after, before, "--fail-above", "5%") == (0, b"")
+    assert outcome_for_a_reader_that_reads(10, "compare", after, before) == (141, b"")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("measurements", [1, 10, 100])
 def test_a_full_disk_under_the_output(tmp_path: Path, measurements: int) -> None:

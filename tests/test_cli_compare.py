@@ -16,6 +16,8 @@ from lightning_timing.record import SegmentSummary
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lightning_timing.record import IterationRow
+
 pytestmark = pytest.mark.usefixtures("_wide_terminal")
 
 
@@ -371,6 +373,24 @@ def test_a_measurement_may_be_named_as_reports_show_it(
     found = shown(capsys)
     assert {change["measurement"] for change in found["changes"]} == names
     assert {change["measurement"] for change in found["fail_above"]["judged"]} == names
+
+
+def test_a_path_is_found_in_the_stage_and_on_the_side_that_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spanned(stage: str, phase: str) -> list[IterationRow]:
+        ns, intervals = {**phases(**{phase: 4 * MS}), "net": MS}, [("net", MS, 2 * MS), (phase, 0, 4 * MS)]
+        return rows([ns] * 20, stage=stage, intervals=intervals)
+
+    both = write_lines(tmp_path / "a", [header(), *spanned("train", "forward"), *spanned("validate", "callbacks")])
+    plain = write_run(tmp_path / "b", [4.0] * 20)
+
+    for path in ("forward/net", "callbacks/net"):
+        assert compare(both, both, "--measurement", path) == 0
+    capsys.readouterr()
+    assert compare(both, plain, "--stage", "train", "--measurement", "forward/net", "--json") == 0
+    (absence,) = shown(capsys)["absences"]
+    assert (absence["measurement"], absence["parent"], absence["kind"]) == ("net", "forward", "missing")
 
 
 def test_parents_in_a_circle_end_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

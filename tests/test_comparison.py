@@ -226,7 +226,7 @@ def test_device_time_is_compared_where_both_sides_have_it(tmp_path: Path) -> Non
     found = {(c.measurement, c.clock): c.change for c in compare(before, after).changes}
     assert found["forward", "host"] == 0
     assert found["forward", "device"] == pytest.approx(-0.5)
-    assert compare(before, without).absences == (Absence("train", "forward", "device", "missing"),)
+    assert compare(before, without).absences == (Absence("train", "forward", "iteration", "device", "missing"),)
 
 
 def test_what_occurs_in_some_iterations_is_compared_by_those(tmp_path: Path) -> None:
@@ -396,9 +396,9 @@ def test_missing_and_new_measurements_and_those_without_figures_are_listed(tmp_p
     write_summary(tmp_path / "b", summary_of(after, stages={"train": stage}))
     comparison = compare(tmp_path / "a", tmp_path / "b")
     assert comparison.absences == (
-        Absence("train", "grad_clip", "host", "missing"),
-        Absence("train", "logging", "host", "new"),
-        Absence("train", "augment", "host", "unmeasured"),
+        Absence("train", "grad_clip", "iteration", "host", "missing"),
+        Absence("train", "logging", "iteration", "host", "new"),
+        Absence("train", "augment", "iteration", "host", "unmeasured"),
     )
     assert set(changes(comparison)) == {"iteration", "forward", "other"}
 
@@ -408,8 +408,8 @@ def test_a_stage_on_one_side_only_is_listed_once(tmp_path: Path) -> None:
     validate = rows([phases(forward=MS)] * 20, stage="validate")
     before = write_lines(tmp_path / "a", [header(), *train, end()])
     after = write_lines(tmp_path / "b", [header(), *train, *validate, end()])
-    assert compare(before, after).absences == (Absence("validate", None, "host", "new"),)
-    assert compare(after, before).absences == (Absence("validate", None, "host", "missing"),)
+    assert compare(before, after).absences == (Absence("validate", None, None, "host", "new"),)
+    assert compare(after, before).absences == (Absence("validate", None, None, "host", "missing"),)
 
 
 def test_a_run_killed_in_warm_up_is_listed_not_crashed_on(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_run_killed_in_warm_up_is_listed_not_crashed_on(tmp_path: Path) -> Non
     after = write_lines(tmp_path / "b", [header()])
     comparison = compare(before, after)
     assert comparison.changes == ()
-    assert comparison.absences == (Absence("train", None, "host", "missing"),)
+    assert comparison.absences == (Absence("train", None, None, "host", "missing"),)
     assert f"{after}: rank 0: no end line: the process was killed, or is still running" in comparison.notes
 
 

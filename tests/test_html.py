@@ -202,7 +202,7 @@ def test_a_summary_without_rows_still_makes_a_page(tmp_path: Path) -> None:
 
 def test_a_run_that_measured_nothing_makes_a_page(tmp_path: Path) -> None:
     page = page_of(write_lines(tmp_path, [header()]))
-    assert "Too few iterations for a verdict." in page.text
+    assert "No iteration was measured." in page.text
     assert page.figures == {}
 
 

@@ -408,6 +408,20 @@ def test_a_line_without_an_end_is_refused_before_it_is_read_whole(tmp_path: Path
     assert message_of(run_dir) == f"{file}, line 2: longer than {MAX_LINE_BYTES >> 20} MiB"
 
 
+def test_a_line_is_as_long_as_it_may_be_or_is_refused_however_it_lies_in_the_file(tmp_path: Path) -> None:
+    def bytes_of(length: int) -> bytes:
+        line = msgspec.json.encode(end())
+        return line[:-1] + b" " * (length - len(line)) + b"}\n"
+
+    run_dir = write_lines(tmp_path / "a", [header()])
+    append_bytes(run_dir, bytes_of(MAX_LINE_BYTES))
+    assert load_run(run_dir).ranks[0].end is not None
+
+    run_dir = write_lines(tmp_path / "b", [header()])
+    append_bytes(run_dir, bytes_of(MAX_LINE_BYTES + 1))
+    assert message_of(run_dir).endswith(f"rank0.jsonl, line 2: longer than {MAX_LINE_BYTES >> 20} MiB")
+
+
 def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     elsewhere = write_lines(tmp_path / "elsewhere", [header(), end()])
     run_dir = write_lines(tmp_path / "run", [header(world_size=2), end()])

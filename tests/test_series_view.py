@@ -16,7 +16,7 @@ from lightning_timing.reporting.series_view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from lightning_timing.record import IterationRow
@@ -54,13 +54,14 @@ def test_without_phases_the_iteration_itself_is_shown(tmp_path: Path) -> None:
 
 
 def test_epochs_are_marked_where_they_begin_unless_they_are_too_many(tmp_path: Path) -> None:
-    def epochs(length: int, name: str) -> dict[int, int]:
-        found = [row(n, phases(forward=MS), start_ns=n, epoch=n // length) for n in range(100)]
-        return dict(course(series_of(tmp_path / name, found)).epochs)
+    def marks(name: str, epochs: Iterable[int]) -> list[tuple[int, int]]:
+        found = [row(n, phases(forward=MS), start_ns=n, epoch=epoch) for n, epoch in enumerate(epochs)]
+        return list(course(series_of(tmp_path / name, found)).epochs)
 
-    assert epochs(40, "few") == {0: 0, 1: 40, 2: 80}
+    assert marks("few", (n // 40 for n in range(100))) == [(0, 0), (1, 40), (2, 80)]
     assert MAX_EPOCH_MARKS < 100 // 2
-    assert epochs(2, "many") == {}
+    assert marks("many", (n // 2 for n in range(100))) == []
+    assert marks("two calls", (n // 10 % 3 for n in range(50))) == [(0, 0), (1, 10), (2, 20), (0, 30), (1, 40)]
 
 
 def test_a_distribution_counts_every_iteration_that_took_time(tmp_path: Path) -> None:

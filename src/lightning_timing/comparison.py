@@ -103,12 +103,14 @@ class Absence:
     Attributes:
         stage: The stage.
         measurement: The measurement; None for the whole stage.
+        parent: The enclosing measurement, or None.
         clock: `host` time or `device` time.
         kind: `missing` (only before), `new` (only after) or `unmeasured` (known, but without a time on either side).
     """
 
     stage: str
     measurement: str | None
+    parent: str | None
     clock: TimeKind
     kind: AbsenceKind
 

@@ -72,12 +72,12 @@ def bounded_lines(file: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
     while chunk := file.read(_CHUNK_BYTES):
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
+        if len(lines[0] if lines else rest) > MAX_LINE_BYTES:  # any other is shorter than a chunk
+            raise BadInputError(f"{path}, line {number + 1}: longer than {MAX_LINE_BYTES >> 20} MiB")
         for line in lines:
             number += 1
             if line:
                 yield number, line
-        if len(rest) > MAX_LINE_BYTES:
-            raise BadInputError(f"{path}, line {number + 1}: longer than {MAX_LINE_BYTES >> 20} MiB")
     if rest:
         yield number + 1, rest
 

@@ -90,6 +90,9 @@ class Columns(Mapping[str, FloatArray]):
         column[present] = self._cells[self._first_cell[present] + position[present]]
         return column
 
+    def __contains__(self, name: object) -> bool:  # Mapping's own would build the column
+        return name in self._places
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

@@ -184,9 +184,10 @@ def _compare_stage(stage: str, before: _RunsInStage, after: _RunsInStage) -> Ite
                 change = _change(stage, measured, parents.get(measured.name), old, new)
                 yield _unless_frequency_differs(change, measured, before, after)
             else:
-                yield Absence(stage, measured.name, measured.clock, _absence_kind(bool(old), bool(new)))
+                kind = _absence_kind(bool(old), bool(new))
+                yield Absence(stage, measured.name, parents.get(measured.name), measured.clock, kind)
     elif before.is_known or after.is_known:
-        yield Absence(stage, None, "host", _absence_kind(bool(before.stages), bool(after.stages)))
+        yield Absence(stage, None, None, "host", _absence_kind(bool(before.stages), bool(after.stages)))
 
 
 def _unless_frequency_differs(

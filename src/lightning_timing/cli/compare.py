@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.cli.one_run import one_run
 from lightning_timing.cli.output import rendered
+from lightning_timing.cli.stdout import write_to_whoever_reads
 from lightning_timing.errors import BadInputError
 from lightning_timing.gate import check_threshold
 from lightning_timing.names import listed
@@ -32,7 +33,7 @@ from lightning_timing.run_comparison import compare_runs
 from lightning_timing.run_times import RunTimes, read_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lightning_timing.comparison import Absence, Comparison
     from lightning_timing.gate import Gate
@@ -85,7 +86,11 @@ def run(args: argparse.Namespace) -> int:
     comparison = comparison.of_measurements(names)
     gate = None if args.fail_above is None else check_threshold(comparison, args.fail_above, names or [ITERATION])
     blocks = comparison_blocks(comparison, gate)
-    sys.stdout.write(comparison_json(comparison, gate) if args.json else rendered(blocks, as_markdown=args.markdown))
+    text = comparison_json(comparison, gate) if args.json else rendered(blocks, as_markdown=args.markdown)
+    if gate is None:
+        sys.stdout.write(text)
+    else:  # whose answer is the exit code
+        write_to_whoever_reads(text)
     if gate is not None and not gate.has_judged:
         raise BadInputError(f"--fail-above has nothing to judge: {_why_nothing(gate)}")
     if gate is not None and gate.is_crossed:
@@ -147,14 +152,21 @@ def _where(stage: str | None) -> str:
 
 def _names_meant(given: str, comparison: Comparison, stage: str | None) -> list[str]:
     """Returns the measurement of this name; else those that the report's tree shows by it, such as `forward/net`."""
-    parents = {change.measurement: change.parent for change in comparison.changes}
     names = list(dict.fromkeys(item.measurement for item in comparison.items if item.measurement is not None))
-    meant = [given] if given in names else [name for name in names if f"/{_path(name, parents)}".endswith(f"/{given}")]
+    meant = [given] if given in names else list(dict.fromkeys(_names_at(given, comparison)))
     if not meant:
         likeliest = dict.fromkeys((*get_close_matches(given, names), *names))
         known = listed(list(likeliest)[:_NAMES_SHOWN], len(likeliest))
         raise BadInputError(f"no measurement {given!r} {_where(stage)}; there is {known or 'none'}")
     return meant
+
+
+def _names_at(given: str, comparison: Comparison) -> Iterator[str]:
+    """Yields the measurements that a stage has at the end of this path."""
+    for stage in STAGES:
+        found = [item for item in comparison.items if item.stage == stage]
+        parents = {item.measurement: item.parent for item in found if item.measurement is not None}
+        yield from (name for name in parents if f"/{_path(name, parents)}".endswith(f"/{given}"))
 
 
 def _path(name: str, parents: Mapping[str, str | None]) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from lightning_timing.cli.stdout import abandon_stdout
 from lightning_timing.errors import TimingError
 from lightning_timing.reporting.units import printable
 
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except BrokenPipeError:
-        _abandon_stdout()
+        abandon_stdout()
         return _EXIT_READER_WENT_AWAY
     except (TimingError, OSError) as error:
         print(f"lightning-timing: {printable(str(error), _MAX_ERROR_LENGTH)}", file=sys.stderr)
@@ -67,7 +68,7 @@ def _run(arguments: list[str]) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader had enough, which does not change the outcome
-        _abandon_stdout()
+        abandon_stdout()
     return code
 
 
@@ -103,9 +104,4 @@ def _flush_or_abandon_stdout() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _abandon_stdout()
-
-
-def _abandon_stdout() -> None:
-    """Points stdout at the null device, so that the interpreter's own flush at exit does not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()

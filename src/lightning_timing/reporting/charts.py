@@ -83,7 +83,7 @@ def course_chart(course: Course) -> str:
             opacity=0.6,
             hovertemplate="%{y:.3~s}s",
         )
-    for epoch, first in list(course.epochs.items())[1:]:
+    for epoch, first in course.epochs[1:]:
         figure.add_vline(
             x=first,
             line={"width": 1, "color": _MARK_COLOR, "dash": "dot"},

@@ -62,7 +62,7 @@ def verdict_card(report: RunReport) -> Markup:
     verdict, went = report.verdict, where_time_went(report.stages)
     lines = [tag("p", f"{_capital(went)}.")] if went else []
     if verdict is None:
-        reason = why_no_verdict(report.stages) or "too few iterations for a verdict"
+        reason = why_no_verdict(report.stages) or "no iteration was measured"
         return tag("section", tag("p", f"{_capital(reason)}."), *lines, class_="card verdict")
     advice = verdict.advice.replace(SEE_PAGE, "(below)")
     return tag(

@@ -12,7 +12,7 @@ from lightning_timing.phases import ITERATION, PHASES
 from lightning_timing.reporting.tree import TreeNode, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lightning_timing.figures import MeasurementSummary
     from lightning_timing.record_series import FloatArray, IntArray, StageSeries
@@ -36,7 +36,8 @@ class Course:
         group_size: Iterations in a group; the last may have fewer.
         phases: Mean time an iteration of each phase, in seconds, shape (groups,).
         slowest_s: The slowest iteration of each group, in seconds, shape (groups,).
-        epochs: The number of the first iteration of each epoch, by epoch; empty where they are too many to mark.
+        epochs: Each epoch with the number of its first iteration, in order; one that another call of the Trainer counts
+            anew is there again. Empty where they are too many to mark.
     """
 
     first: IntArray
@@ -44,7 +45,7 @@ class Course:
     group_size: int
     phases: Mapping[str, FloatArray]
     slowest_s: FloatArray
-    epochs: Mapping[int, int]
+    epochs: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def course(series: StageSeries) -> Course:
         group_size=size,
         phases=phases,
         slowest_s=np.maximum.reduceat(series.ns[ITERATION], first) / NS_IN_S,
-        epochs={int(series.epoch[i]): int(i) for i in starts} if len(starts) <= MAX_EPOCH_MARKS else {},
+        epochs=[(int(series.epoch[i]), int(i)) for i in starts] if len(starts) <= MAX_EPOCH_MARKS else [],
     )
 
 
