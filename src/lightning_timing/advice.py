@@ -19,7 +19,7 @@ from lightning_timing.phases import (
 from lightning_timing.preset_variable import VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 SEE_PAGE: Final = "(report RUN --html FILE)"
 """Where the slowest iterations are listed; part of an advice."""
@@ -34,10 +34,11 @@ _IN_DATASET: Final = (
 )
 _WITHOUT_WORKERS: Final = "while num_workers is 0"
 
+_LONGER_EPOCHS: Final = "have longer and so fewer epochs, or make cheaper what the dataset does at its start"
+
 FOR_HEAVY: Final[Mapping[str, str]] = {
     FIRST_DATA_WAIT: (
-        "keep the DataLoader's workers alive with persistent_workers=True (for num_workers above 0), have longer and "
-        "so fewer epochs, or make cheaper what the dataset does at its start"
+        "keep the DataLoader's workers alive with persistent_workers=True (for num_workers above 0), " + _LONGER_EPOCHS
     ),
     DATA_WAIT: (
         "set the DataLoader's num_workers above 0; where it is, raise it or prefetch_factor, "
@@ -51,7 +52,10 @@ FOR_HEAVY: Final[Mapping[str, str]] = {
         "raise the Trainer's log_every_n_steps, log fewer or smaller things, and see to metrics that take long to "
         "compute at an epoch's end and loggers that upload checkpoints"
     ),
-    CHECKPOINT: "save less often, without optimizer states, or asynchronously",
+    CHECKPOINT: (
+        "save less often, without optimizer states, or asynchronously; deleting older ones, as save_top_k asks for, is "
+        "in the ModelCheckpoint's own row"
+    ),
     CALLBACKS: (
         "run it less often, or make it cheaper; one that monitors a metric, such as ModelCheckpoint, may be the first "
         "to have the epoch's metrics computed; where it is your module or data module that makes its loaders anew, "
@@ -86,6 +90,12 @@ SEE_RANKS: Final = (
 )
 """Where the model's own work takes most of the time, of several ranks."""
 LOOK_AT_DEVICE: Final = f"look at the device's own work: {_PROFILE_DEVICE}"
+
+
+def begin_epochs_faster(workers: Iterable[int]) -> str:
+    """Where waits for epochs' first batches are heavy and the loaders have that many workers, as far as known."""
+    known = set(workers)
+    return _LONGER_EPOCHS if known == {0} else FOR_HEAVY[FIRST_DATA_WAIT]
 
 
 def feed_faster(workers: int | None) -> str:

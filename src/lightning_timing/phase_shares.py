@@ -10,7 +10,7 @@ from lightning_timing.phases import BACKWARD, FORWARD, GRAD_CLIP, ITERATION, LR_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lightning_timing.figures import MeasurementSummary
+    from lightning_timing.figures import DeviceSummary, MeasurementSummary
 
 COMPUTE_PHASES: Final = (FORWARD, ZERO_GRAD, BACKWARD, GRAD_CLIP, OPTIMIZER_STEP, LR_SCHEDULER)
 """The model's own work."""
@@ -72,6 +72,17 @@ def recurring_s(measurement: MeasurementSummary) -> float:
     """
     total_s = measurement.total_s or 0.0
     return min(total_s, 2 * (total_s - (measurement.max_s or 0.0)))
+
+
+def beyond_median_s(times: MeasurementSummary | DeviceSummary) -> float:
+    """Returns what intervals take beyond their median, on the host or on the device, in seconds.
+
+    What short ones take less counts against it; on the host the longest counts for no more than all others together.
+    """
+    median_s = times.p50_s or 0.0
+    beyond_s = (times.total_s or 0.0) - times.count * median_s
+    longest_s = getattr(times, "max_s", None) or median_s  # not known on the device
+    return min(beyond_s, 2 * (beyond_s - (longest_s - median_s)))
 
 
 def overlapped_s(measurement: MeasurementSummary) -> float:

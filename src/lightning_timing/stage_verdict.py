@@ -17,7 +17,7 @@ from lightning_timing.advice import (
     see_what_it_waits_for,
     see_what_varies,
 )
-from lightning_timing.phase_shares import COMPUTE_PHASES, PhaseShares, exposed_s
+from lightning_timing.phase_shares import COMPUTE_PHASES, PhaseShares, beyond_median_s, exposed_s, recurring_s
 from lightning_timing.phases import CALLBACKS, DATA_WAIT, ITERATION, OTHER, PHASES, whole_of
 from lightning_timing.verdict_rules import (
     ALMOST_ALL,
@@ -29,7 +29,7 @@ from lightning_timing.verdict_rules import (
     HEAVY_SHARES,
     MIN_ITERATIONS,
     MIXED,
-    UNEVEN_RATIO,
+    UNEVEN_SHARE,
     UNEVEN_STEPS,
     WAITING,
     Verdict,
@@ -41,8 +41,8 @@ from lightning_timing.verdict_rules import (
 if TYPE_CHECKING:
     from lightning_timing.figures import CpuUsage, DeviceSummary, MeasurementSummary, StageSummary
 
-_ONE_IN_20: Final = 0.05
-"""A phase that fewer iterations have cannot be what sets the slowest twentieth of them apart."""
+_SLOW: Final = 1.5
+"""An iteration that takes so many times the median is slow."""
 _MOST: Final = 0.8
 """A phase that fewer iterations have is in some of them only. One that more have may be missing just in first ones."""
 
@@ -118,6 +118,8 @@ def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None, workers: int |
         taken = f"{phase} takes {taken}"
     if inside := shares.mostly_in(where):
         taken += f", most of it in {inside}"
+    for other in sorted((other for other in reached if other != phase), key=shares.exposed, reverse=True):
+        taken += f", {other} {percent(shares.of(other))}"
     evidence, advice = f"{taken}, the model's own work {percent(shares.of_compute())}", FOR_HEAVY[phase]
     if phase == DATA_WAIT:
         advice = feed_faster(workers)
@@ -130,19 +132,24 @@ def _by_heaviest(shares: PhaseShares, cpu_usage: CpuUsage | None, workers: int |
 
 def _by_evenness(shares: PhaseShares, iteration: MeasurementSummary) -> Verdict | None:
     times = _pace_of(iteration)
-    if not times.p50_s or times.p95_s is None or times.p95_s < UNEVEN_RATIO * times.p50_s:
+    if not times.total_s or (beyond := beyond_median_s(times) / times.total_s) < UNEVEN_SHARE:
         return None
     measurements = shares.measurements
-    present = [p for p in PHASES if p in measurements and measurements[p].count >= _ONE_IN_20 * iteration.count]
-    phase = max(present, key=lambda phase: _spread(measurements[phase], iteration.count), default=OTHER)
+    present = [phase for phase in PHASES if phase in measurements]
+    phase = max(present, key=lambda phase: _sets_apart_s(measurements[phase], iteration.count), default=OTHER)
     where = "" if times is iteration else " on the device"
-    uneven = f"one iteration in 20 takes {times.p95_s / times.p50_s:.1f} times the median or more{where}"
+    uneven = f"what slow iterations take beyond the median is {percent(beyond)} of the time{where}"
+    if times is iteration and iteration.p50_s:
+        in_100, longest = ((time_s or 0.0) / iteration.p50_s for time_s in (iteration.p99_s, iteration.max_s))
+        is_frequent = in_100 >= _SLOW
+        uneven += f", one in 100 takes {in_100:.1f}" if is_frequent else f", the longest one takes {longest:.1f}"
+        uneven += " times the median" + (" or more" if is_frequent else "")
     taken = f"with {percent(shares.of(phase))} of the time; the model's own work takes {percent(shares.of_compute())}"
     if phase in measurements and _is_in_some(measurements[phase], iteration.count):
         every = iteration.count / max(measurements[phase].count, 1)
         some = f"{phase} is in one of {every:.3g} alone"
         return Verdict(UNEVEN_STEPS, f"{uneven}; {some}, {taken}", see_what_calls_for(phase))
-    return Verdict(UNEVEN_STEPS, f"{uneven}; {phase} varies most, {taken}", see_what_varies(phase))
+    return Verdict(UNEVEN_STEPS, f"{uneven}; the largest part of that is in {phase}, {taken}", see_what_varies(phase))
 
 
 def _by_rest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict:
@@ -162,8 +169,8 @@ def _by_rest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict:
         of_what = " of what may hold the device up"
     return Verdict(
         MIXED,
-        f"no phase stands out: the model's own work takes {percent(compute)}, {largest} is the largest{of_what} "
-        f"with {percent(shares.exposed(largest))}",
+        f"no phase is long enough to blame: the model's own work takes {percent(compute)}, {largest} is the "
+        f"largest{of_what} with {percent(shares.exposed(largest))}",
         FOR_REST.get(largest) or begin_with(_in_words(shares, largest)),
     )
 
@@ -194,12 +201,12 @@ def _pace_of(measurement: MeasurementSummary) -> MeasurementSummary | DeviceSumm
     return measurement if device is None or not device.count else device
 
 
-def _spread(phase: MeasurementSummary, iterations: int) -> float:
-    """By how much a phase sets iterations apart, in seconds: all of it where only some have it."""
+def _sets_apart_s(phase: MeasurementSummary, iterations: int) -> float:
+    """By how much a phase sets slow iterations apart, in seconds: all of it that recurs where only some have it."""
     times = _pace_of(phase)
-    if _is_in_some(phase, iterations):
-        return times.mean_s or 0.0
-    return (times.p95_s or 0.0) - (times.p50_s or 0.0)
+    if not _is_in_some(phase, iterations):
+        return beyond_median_s(times)
+    return recurring_s(phase) if times is phase else times.total_s or 0.0
 
 
 def _is_in_some(phase: MeasurementSummary, iterations: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lightning_timing.advice import FOR_HEAVY, SEE_RANKS, VALIDATE_LESS
+from lightning_timing.advice import FOR_HEAVY, SEE_RANKS, VALIDATE_LESS, begin_epochs_faster
 from lightning_timing.phase_shares import PhaseShares, exposed_s, recurring_s
 from lightning_timing.phases import (
     BETWEEN,
@@ -67,7 +67,7 @@ def judge(
                 parts = time_parts(stages)
                 return (
                     _by_validation(parts, stages)
-                    or _by_time_outside(parts, stages)
+                    or _by_time_outside(parts, stages, loader_workers or {})
                     or _with_share(_with_ranks(verdict, world_size), name, parts)
                 )
     return None
@@ -144,7 +144,9 @@ def _recurring_outside(stages: Mapping[str, StageSummary]) -> dict[str, dict[str
     return found
 
 
-def _by_time_outside(parts: Sequence[TimePart], stages: Mapping[str, StageSummary]) -> Verdict | None:
+def _by_time_outside(
+    parts: Sequence[TimePart], stages: Mapping[str, StageSummary], loader_workers: Mapping[str, int]
+) -> Verdict | None:
     """Judges by what lies between iterations."""
     whole_s = time_of(parts)
     parts_s = _recurring_outside(stages)
@@ -160,10 +162,11 @@ def _by_time_outside(parts: Sequence[TimePart], stages: Mapping[str, StageSummar
         takes = "waiting for an epoch's first batch takes"
     if what == CALLBACKS and (callback := costliest_callback(parts_s[what])):
         takes = f"hooks between the iterations, above all those of {callback}, take"
+    advice = begin_epochs_faster(loader_workers.values()) if what == FIRST_DATA_WAIT else FOR_HEAVY[what]
     taken = percent(times_s[what] / whole_s)
     is_all = taken == percent(time_of(part for part in parts if part.what == what) / whole_s)
     but = "" if is_all else ", what occurs only once left out"
-    return Verdict(HEAVY_OUTSIDE[what].name, f"{takes} {taken} of the measured time{but}", FOR_HEAVY[what])
+    return Verdict(HEAVY_OUTSIDE[what].name, f"{takes} {taken} of the measured time{but}", advice)
 
 
 def _heaviest_s(stage: StageSummary) -> float:

@@ -15,8 +15,9 @@ less than `MAIN_SHARE` of all measured time, the evidence says so.
    `input-bound` (`data_wait`), `transfer-bound` (`batch_transfer`), `logging-heavy` (`logging`), `checkpoint-heavy`
    (`checkpoint`), `callback-heavy` (`callbacks`), `overhead-bound` (`other`). Of one that would not, such as a wait
    during which Python collected garbage, the evidence of what follows says so.
-6. `uneven steps`: the 95th percentile of `iteration`, on the device if that was timed, is `UNEVEN_RATIO` times its
-   median or more.
+6. `uneven steps`: what iterations take beyond their median, on the device if that was timed, is `UNEVEN_SHARE` of
+   their time or more, and would be without a single long iteration. So it counts how much slow ones cost, whether one
+   in 20 is slow or one in 200.
 7. The phases of the model's own work reach `COMPUTE_SHARE` together, such long intervals left out: `waiting`, where no
    device was timed and fewer than `CPU_IDLE_CORES` cores are in use, else `compute-bound`.
 8. `mixed`: none of these.
@@ -42,7 +43,7 @@ VALIDATION_SHARE: Final = 0.5
 MAIN_SHARE: Final = 0.5
 DEVICE_BUSY: Final = 0.9
 ALMOST_ALL: Final = 0.995
-UNEVEN_RATIO: Final = 1.5
+UNEVEN_SHARE: Final = 0.15
 COMPUTE_SHARE: Final = 0.7
 CPU_IDLE_CORES: Final = 0.5
 """Below this many cores in use, without a device that is timed, work mostly waits."""
