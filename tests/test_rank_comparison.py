@@ -158,6 +158,17 @@ def test_sharded_ranks_that_wait_in_forward_are_no_culprits(tmp_path: Path) -> N
     assert culprit.waiting_phase == FORWARD
 
 
+def test_a_rank_that_is_slower_by_chance_is_no_culprit(tmp_path: Path) -> None:
+    """Nobody waits for anybody, but whichever rank is slower in a quarter of the run, its other phases are shorter."""
+    slow, quick = ([phases(**alone(wait, backward=back))] * (ITERATIONS // 4) for wait, back in ((9, 16), (1, 20)))
+
+    half = [*slow, *slow, *quick, *quick], [*quick, *quick, *quick, *slow]
+    assert compared(tmp_path / "half", half).culprit is None
+    mostly = compared(tmp_path / "mostly", ([*slow, *slow, *slow, *quick], half[1])).culprit
+    assert mostly is not None
+    assert mostly.rank == 0
+
+
 def test_each_phase_has_its_median_and_slowest_rank(tmp_path: Path) -> None:
     found = compared(tmp_path, [[phases(**alone(forward=forward))] * 3 for forward in (10, 14, 11)])
 

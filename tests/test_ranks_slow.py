@@ -62,6 +62,9 @@ def test_the_rank_that_the_others_wait_for(devices: int, tmp_path: Path) -> None
     check_culprit(tmp_path / "loading", last, [DATA_WAIT])
     check_culprit(tmp_path / "transfer", 0, [BATCH_TRANSFER])
     check_culprit(tmp_path / "forward", last, [FORWARD])
+    verdict = read_report(tmp_path / "forward").verdict
+    assert verdict is not None
+    assert verdict.name == "rank-bound"
     check_culprit(tmp_path / "evenly", 1, [FORWARD, DATA_WAIT])
     # A Lightning that has rank 0 tell the others at each batch that no signal came makes them wait there.
     check_culprit(tmp_path / "callbacks", 0, [CALLBACKS], OTHER, BACKWARD)

@@ -284,6 +284,38 @@ def test_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ) in text.replace("\n", " ")
 
 
+def test_a_rank_that_holds_the_others_up_is_the_verdict(tmp_path: Path) -> None:
+    """Of rank 0 alone it is its own work, in which it waits for rank 1."""
+    settings = {"num_warmup_iters": 10, "ranks": "all"}
+    own = ({"data_wait": 1, "backward": 19}, {"data_wait": 11, "backward": 9})
+    for rank, ms in enumerate(own):
+        ns = phases(forward=5 * MS, **{phase: time * MS for phase, time in ms.items()})
+        write_lines(tmp_path, [header(rank=rank, world_size=2, settings=settings), *rows([ns] * 40), end()], rank=rank)
+
+    verdict = read_report(tmp_path).verdict
+    assert verdict is not None
+    assert verdict.name == "rank-bound"
+    assert verdict.evidence == (
+        "rank 1 holds the others up: data_wait, in which it works by itself, takes it longer by 40 % of an iteration, "
+        "for which the others wait in backward"
+    )
+    assert verdict.advice.startswith("see why rank 1 takes longer in data_wait: ")
+
+
+def test_a_rank_that_is_not_slow_is_told_of_no_wait(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        lines = [header(rank=rank, world_size=2), *rows([phases(forward=5 * MS, backward=5 * MS)] * 40), end()]
+        write_lines(tmp_path, lines, rank=rank)
+    (tmp_path / "alone").mkdir()
+    alone = write_lines(tmp_path / "alone", [header(world_size=2, settings={"ranks": [0]}), *LINES[1:]])
+
+    verdict, of_one = read_report(tmp_path).verdict, read_report(alone).verdict
+    assert verdict is not None
+    assert "slower rank" not in verdict.advice
+    assert of_one is not None
+    assert "slower rank" not in of_one.advice  # it waits for data
+
+
 def test_ranks_of_which_none_is_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank, batches in ((0, 20), (1, 19)):
         lines = [header(rank=rank, world_size=2), *LINES[1 : 1 + batches], end()]

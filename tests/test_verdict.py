@@ -22,6 +22,7 @@ from lightning_timing.phases import (
     FORWARD,
     ITERATION,
 )
+from lightning_timing.rank_comparison import Culprit, PhaseAcrossRanks, RankComparison
 from lightning_timing.stage_verdict import judge_stage
 from lightning_timing.verdict import judge, why_no_verdict
 from lightning_timing.verdict_rules import HEAVY_SHARES, MIN_ITERATIONS
@@ -310,8 +311,8 @@ def test_slow_iterations_count_by_what_they_cost_and_not_by_how_many_they_are(ev
     assert found is not None
     assert found.name == "uneven steps"
     assert found.evidence == (
-        f"what slow iterations take beyond the median is 67 % of the time, {how_slow}; the largest part of that is in forward, "
-        "with 83 % of the time; the model's own work takes 100 %"
+        f"what slow iterations take beyond the median is 67 % of the time, {how_slow}; the largest part of that "
+        "is in forward, with 83 % of the time; the model's own work takes 100 %"
     )
 
 
@@ -529,6 +530,23 @@ def test_where_there_are_no_workers_none_are_to_be_kept(workers: dict[str, int],
     assert found is not None
     assert found.name == "epoch-start-heavy"
     assert found.advice.startswith(begins_with)
+
+
+def test_a_heavy_phase_goes_before_a_rank_that_holds_the_others_up_which_is_named() -> None:
+    across = PhaseAcrossRanks(0.01, 0.01, 0.01, 1)
+    culprit = Culprit(1, 0.004, {DATA_WAIT: 0.004}, BACKWARD, 0.004)
+    slower = {"train": RankComparison(2, (100, 100), {ITERATION: across}, culprit)}
+    heavy, computing = stage(data_wait=0.5, forward=0.5), stage(forward=1.0)
+
+    found = judge({"train": heavy}, world_size=2, ranks=slower)
+    assert found is not None
+    assert found.name == "input-bound"
+    assert found.evidence.endswith("; rank 1 holds the others up")
+    for figures in (computing, stage(iterations=1000, forward=0.6, other=0.2, data_wait=0.2 - 1e-6)):
+        found = judge({"train": figures}, world_size=2, ranks=slower)
+        assert found is not None
+        assert found.name == "rank-bound"
+    assert judge({"train": heavy}, ranks={}) == judge({"train": heavy})
 
 
 def test_busy_cores_change_the_advice() -> None:
@@ -817,6 +835,7 @@ def test_the_documentation_states_every_verdict() -> None:
         "compute-bound",
         "waiting",
         "uneven steps",
+        "rank-bound",
         "mixed",
     ):
         assert re.search(f"`{name}`", text)

@@ -86,7 +86,8 @@ VALIDATE_LESS: Final = (
     "(report RUN --stage validate)"
 )
 SEE_RANKS: Final = (
-    'where it waits for a slower rank instead, as backward does, the StopwatchCallback\'s ranks="all" names that rank'
+    "where it waits for a slower rank instead, as backward does, lightning-timing report names that rank, if the "
+    'StopwatchCallback has ranks="all"'
 )
 """Where the model's own work takes most of the time, of several ranks."""
 LOOK_AT_DEVICE: Final = f"look at the device's own work: {_PROFILE_DEVICE}"
@@ -121,6 +122,14 @@ def look_into(where: str, on_device: bool) -> str:
     if where == LR_SCHEDULER:
         return "make the scheduler's step cheaper, or take it less often: see the interval of its lr_scheduler_config"
     return f"look into {where}: put spans into it, {profile}"
+
+
+def see_why_slower(rank: int, phases: Iterable[str]) -> str:
+    """Where one rank holds the others up, by what it does in these phases."""
+    return (
+        f"see why rank {rank} takes longer in {' and '.join(phases)}: more or larger samples than the others have, "
+        "work that it alone does, or its machine"
+    )
 
 
 def see_what_it_waits_for(where: str) -> str:

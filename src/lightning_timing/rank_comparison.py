@@ -5,7 +5,8 @@ it, mostly in the all-reduce inside their `backward`. So the culprit is looked f
 by itself, and named where all of these hold:
 
 - it takes longer in those phases than the median of the other ranks, by `CULPRIT_SHARE` of their iteration or more;
-- not only for a moment: each figure is the median over the quarters of the run;
+- not only for a moment or by chance: each figure is the median over the quarters of the run, and with half of these
+  limits the same rank is found in `QUARTERS_SHARE` of the quarters by themselves;
 - its other phases, taken together, are shorter than the others' by `WAIT_SHARE` of that excess or more: the wait.
 
 It is looked for without `forward` first, because sharded models wait for each other in `forward` as well. Last comes
@@ -32,6 +33,7 @@ LOCAL_PHASES: Final = (DATA_WAIT, BATCH_TRANSFER, CALLBACKS)
 """Where a rank works by itself, whatever the strategy."""
 CULPRIT_SHARE: Final = 0.1
 WAIT_SHARE: Final = 0.5
+QUARTERS_SHARE: Final = 0.75
 NAMED_SHARE: Final = 0.25
 """A phase is named if it makes up this much of the culprit's excess."""
 
@@ -47,7 +49,7 @@ class RankFigures:
         rank: The rank.
         iterations: Iterations measured.
         mean_s: Mean time an iteration of `iteration` and of each phase, in seconds.
-        typical_s: The same, as the median of the means over the quarters of the run.
+        quarters_s: The same over each quarter of the run.
         saving_s: What iterations that save a checkpoint add to the mean: the median over them, times their share of all
             iterations; of `iteration` the mean itself. Empty where none is saved.
     """
@@ -55,8 +57,13 @@ class RankFigures:
     rank: int
     iterations: int
     mean_s: Mapping[str, float]
-    typical_s: Mapping[str, float]
+    quarters_s: tuple[Mapping[str, float], ...]
     saving_s: Mapping[str, float]
+
+    @property
+    def typical_s(self) -> Mapping[str, float]:
+        """The median over the quarters of the run of each mean time, in seconds."""
+        return {name: median(times_s[name] for times_s in self.quarters_s) for name in self.mean_s}
 
 
 @dataclass(frozen=True)
@@ -117,19 +124,20 @@ def rank_figures(rank: int, series: StageSeries) -> RankFigures:
     edges = np.linspace(0, len(series), min(_QUARTERS, len(series)) + 1).astype(np.int64)
     saves = ~np.isnan(series.ns[CHECKPOINT]) if CHECKPOINT in series.ns else np.zeros(len(series), bool)
     mean_s: dict[str, float] = {}
-    typical_s: dict[str, float] = {}
+    quarters_s: list[dict[str, float]] = [{} for _ in edges[1:]]
     saving_s: dict[str, float] = {}
     for name in (ITERATION, *PHASES):
         if name in series.ns:
             column = np.nan_to_num(series.ns[name])
-            quarters = np.add.reduceat(column, edges[:-1]) / np.diff(edges)
             mean_s[name] = float(column.mean()) / NS_IN_S
-            typical_s[name] = float(np.median(quarters)) / NS_IN_S
+            quarters_ns = np.add.reduceat(column, edges[:-1]) / np.diff(edges)
+            for times_s, ns in zip(quarters_s, quarters_ns.tolist(), strict=True):
+                times_s[name] = ns / NS_IN_S
             if saves.any():
                 saving_s[name] = float(np.median(column[saves]) * saves.mean()) / NS_IN_S
     if saving_s:
         saving_s[ITERATION] = mean_s[ITERATION]
-    return RankFigures(rank, len(series), mean_s, typical_s, saving_s)
+    return RankFigures(rank, len(series), mean_s, tuple(quarters_s), saving_s)
 
 
 def compare_ranks(figures: Iterable[RankFigures]) -> RankComparison | None:
@@ -154,25 +162,39 @@ def _across(name: str, ranks: list[RankFigures]) -> PhaseAcrossRanks:
 
 
 def _culprit(ranks: list[RankFigures]) -> Culprit | None:
-    typical_s = {figures.rank: figures.typical_s for figures in ranks}
     saving_s = {figures.rank: figures.saving_s for figures in ranks}
     return (
-        _culprit_in(LOCAL_PHASES, typical_s)
-        or _culprit_in((*LOCAL_PHASES, FORWARD), typical_s)
+        _steady_culprit_in(LOCAL_PHASES, ranks)
+        or _steady_culprit_in((*LOCAL_PHASES, FORWARD), ranks)
         or _culprit_in((CHECKPOINT,), saving_s)
     )
 
 
-def _culprit_in(own_phases: tuple[str, ...], time_s: Mapping[int, Mapping[str, float]]) -> Culprit | None:
+def _steady_culprit_in(own_phases: tuple[str, ...], ranks: list[RankFigures]) -> Culprit | None:
+    culprit = _culprit_in(own_phases, {figures.rank: figures.typical_s for figures in ranks})
+    if culprit is None:
+        return None
+    quarters = min(len(figures.quarters_s) for figures in ranks)
+    found = (
+        _culprit_in(own_phases, {figures.rank: figures.quarters_s[quarter] for figures in ranks}, of_limits=0.5)
+        for quarter in range(quarters)
+    )
+    times_found = sum(other is not None and other.rank == culprit.rank for other in found)
+    return culprit if times_found >= QUARTERS_SHARE * quarters else None
+
+
+def _culprit_in(
+    own_phases: tuple[str, ...], time_s: Mapping[int, Mapping[str, float]], of_limits: float = 1.0
+) -> Culprit | None:
     slowest = max(time_s, key=lambda rank: sum(time_s[rank].get(name, 0.0) for name in own_phases))
     others = [times for rank, times in time_s.items() if rank != slowest]
     median_s = {name: median(times.get(name, 0.0) for times in others) for name in (ITERATION, *PHASES)}
     excess_s = {name: time_s[slowest].get(name, 0.0) - median_s[name] for name in PHASES}
     own_excess_s = sum(excess_s[name] for name in own_phases)
     wait_s = {name: -excess for name, excess in excess_s.items() if name not in own_phases}
-    if own_excess_s < max(CULPRIT_SHARE * median_s[ITERATION], _SHORTEST_S):
+    if own_excess_s < max(of_limits * CULPRIT_SHARE * median_s[ITERATION], _SHORTEST_S):
         return None
-    if sum(wait_s.values()) < WAIT_SHARE * own_excess_s:
+    if sum(wait_s.values()) < of_limits * WAIT_SHARE * own_excess_s:
         return None
     waiting_phase = max(wait_s, key=wait_s.__getitem__)
     named = sorted(own_phases, key=excess_s.__getitem__, reverse=True)

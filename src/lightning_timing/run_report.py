@@ -80,7 +80,7 @@ class RunReport:
             ranks=ranks,
             cpu_usage=cpu_usage,
             timing_overhead=overhead,
-            verdict=judge(stages, cpu_usage, workers_by_stage(self.settings), self.world_size),
+            verdict=judge(stages, cpu_usage, workers_by_stage(self.settings), self.world_size, ranks),
         )
 
 
@@ -132,7 +132,7 @@ def _from_summary(
         one_time=summary.one_time,
         cpu_usage=summary.cpu_usage,
         timing_overhead=summary.timing_overhead,
-        verdict=judge(summary.stages, summary.cpu_usage, workers_by_stage(summary.settings), summary.world_size),
+        verdict=judge(summary.stages, summary.cpu_usage, workers_by_stage(summary.settings), summary.world_size, ranks),
         ranks=ranks,
         problems=problems,
         lead=lead,
@@ -165,7 +165,7 @@ def _from_rows(
         one_time={},
         cpu_usage=None,
         timing_overhead=None,
-        verdict=judge(stages, None, workers_by_stage(lead.settings), header.world_size),
+        verdict=judge(stages, None, workers_by_stage(lead.settings), header.world_size, ranks),
         ranks=ranks,
         problems=problems,
         lead=lead,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lightning_timing.advice import FOR_HEAVY, SEE_RANKS, VALIDATE_LESS, begin_epochs_faster
+from lightning_timing.advice import FOR_HEAVY, SEE_RANKS, VALIDATE_LESS, begin_epochs_faster, see_why_slower
 from lightning_timing.phase_shares import PhaseShares, exposed_s, recurring_s
 from lightning_timing.phases import (
     BETWEEN,
@@ -27,8 +27,12 @@ from lightning_timing.verdict_rules import (
     HEAVY_OUTSIDE,
     MAIN_SHARE,
     MIN_ITERATIONS,
+    MIXED,
+    RANK_BOUND,
+    UNEVEN_STEPS,
     VALIDATION_HEAVY,
     VALIDATION_SHARE,
+    WAITING,
     Verdict,
     costliest_callback,
     heavy_phases,
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lightning_timing.figures import CpuUsage, StageSummary
+    from lightning_timing.rank_comparison import RankComparison
     from lightning_timing.time_parts import TimePart
 
 
@@ -47,6 +52,7 @@ def judge(
     cpu_usage: CpuUsage | None = None,
     loader_workers: Mapping[str, int] | None = None,
     world_size: int = 1,
+    ranks: Mapping[str, RankComparison] | None = None,
 ) -> Verdict | None:
     """Judges a run: as a whole, else by its first stage, in the order of `STAGES`, that has enough iterations.
 
@@ -55,6 +61,7 @@ def judge(
         cpu_usage: CPU usage, which tells how an input-bound run may be helped, if it is that of the whole iteration.
         loader_workers: Workers of the DataLoader by stage, where they are known, which tell that too.
         world_size: Number of processes, of which one is judged here.
+        ranks: How the ranks compare, by stage, where that is known.
 
     Returns:
         The verdict; None where there is too little to judge by.
@@ -68,7 +75,7 @@ def judge(
                 return (
                     _by_validation(parts, stages)
                     or _by_time_outside(parts, stages, loader_workers or {})
-                    or _with_share(_with_ranks(verdict, world_size), name, parts)
+                    or _with_share(_with_ranks(verdict, world_size, (ranks or {}).get(name)), name, parts)
                 )
     return None
 
@@ -93,11 +100,23 @@ def why_no_verdict(stages: Mapping[str, StageSummary]) -> str | None:
     return f"too few iterations for a verdict: {max(iterations)} after warm-up, it takes {MIN_ITERATIONS}"
 
 
-def _with_ranks(verdict: Verdict, world_size: int) -> Verdict:
-    """Adds to the advice on one rank's own work that it may wait for another's."""
-    if world_size == 1 or verdict.name != COMPUTE_BOUND:
+def _with_ranks(verdict: Verdict, world_size: int, ranks: RankComparison | None) -> Verdict:
+    """Says of one rank's verdict that another one holds it up or, where that is not known, that it may."""
+    if ranks is None:
+        may_wait = world_size > 1 and verdict.name == COMPUTE_BOUND
+        return replace(verdict, advice=f"{verdict.advice}; {SEE_RANKS}") if may_wait else verdict
+    culprit = ranks.culprit
+    if culprit is None:
         return verdict
-    return replace(verdict, advice=f"{verdict.advice}; {SEE_RANKS}")
+    if verdict.name not in (COMPUTE_BOUND, WAITING, UNEVEN_STEPS, MIXED):
+        return replace(verdict, evidence=f"{verdict.evidence}; rank {culprit.rank} holds the others up")
+    longer = percent(culprit.excess_s / ranks.phases[ITERATION].median_s)
+    return Verdict(
+        RANK_BOUND,
+        f"rank {culprit.rank} holds the others up: {' and '.join(culprit.phases)}, in which it works by itself, "
+        f"takes it longer by {longer} of an iteration, for which the others wait in {culprit.waiting_phase}",
+        see_why_slower(culprit.rank, culprit.phases),
+    )
 
 
 def _with_share(verdict: Verdict, stage: str, parts: Sequence[TimePart]) -> Verdict:

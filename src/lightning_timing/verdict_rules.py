@@ -22,6 +22,9 @@ less than `MAIN_SHARE` of all measured time, the evidence says so.
    device was timed and fewer than `CPU_IDLE_CORES` cores are in use, else `compute-bound`.
 8. `mixed`: none of these.
 
+Where the records of several ranks are read, and one of them holds the others up (`rank_comparison.py`), the stage is
+`rank-bound` instead of what 4, 6, 7 or 8 say, as these may be no more than the wait for that rank; 5 names it too.
+
 In 5 and 7 the time of any phase in which the device has work is the model's own, and not that of the phase
 (`overlapped_s` of `DeviceSummary`): a hook that reads the loss waits there for forward and backward.
 """
@@ -55,6 +58,7 @@ EPOCH_START_HEAVY: Final = "epoch-start-heavy"
 INPUT_BOUND: Final = "input-bound"
 TRANSFER_BOUND: Final = "transfer-bound"
 COMPUTE_BOUND: Final = "compute-bound"
+RANK_BOUND: Final = "rank-bound"
 WAITING: Final = "waiting"
 LOGGING_HEAVY: Final = "logging-heavy"
 CHECKPOINT_HEAVY: Final = "checkpoint-heavy"
