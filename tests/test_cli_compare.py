@@ -94,6 +94,7 @@ def test_json_has_numbers_as_shares_and_seconds(before: Path, after: Path, capsy
             "whole_iterations",
             "absences",
             "samples_per_second",
+            "batch_sizes",
         ),
         *("notes", "fail_above"),
     ]
@@ -311,6 +312,23 @@ def test_the_samples_a_second_of_several_ranks_are_those_of_one(
         "throughput of one rank over all iterations: 3,200 samples/s before, 3,200 samples/s after (+0.00 %)"
         in capsys.readouterr().out.splitlines()
     )
+
+
+def test_that_times_are_those_of_as_many_samples_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, samples, forward_ms in (("a", 16, 3), ("b", 64, 7)):
+        found = rows([phases(forward=forward_ms * MS, other=MS)] * 40, samples=samples)
+        write_lines(tmp_path / name, [header(), *found, end()])
+
+    assert compare(tmp_path / "a", tmp_path / "b", "--fail-above", "5%") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("train: 16 samples take 4.00 ms before, 2.00 ms after on average (-50.0 %, ")
+    note = (
+        "note: train has batches of 16 samples before, 64 after: so that they compare, its times are "
+        "those of 16 samples"
+    )
+    assert note in lines
+    assert compare(tmp_path / "a", tmp_path / "b", "--json") == 0
+    assert shown(capsys)["batch_sizes"] == [{"stage": "train", "before": [16], "after": [64], "samples": 16}]
 
 
 def test_a_stage_is_shown_and_judged_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

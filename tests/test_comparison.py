@@ -12,6 +12,7 @@ from records import MS, end, header, outside, phases, row, rows, summary_of, wri
 
 from lightning_timing.comparison import (
     Absence,
+    BatchSizes,
     Comparison,
     MeanIteration,
     MeasurementChange,
@@ -208,6 +209,47 @@ def test_why_what_occurs_more_often_between_iterations_is_not_judged(tmp_path: P
         "occurs more often",
         "10 times a run before, 40 after: see the iteration with what lies between",
     )
+
+
+def of_batches(folder: Path, samples: int | None, forward_ms: float, *, iterations: int = 100) -> Path:
+    many_ns = [phases(forward=round(ms * MS), other=MS) for ms in noisy_ms(samples or 0, center=forward_ms)]
+    found = rows(many_ns[:iterations], samples=samples)
+    waits = [outside("first_data_wait", 4 * (samples or 1) * MS, start_ns=0)] * 4
+    return write_lines(folder, [header(), *found, *waits, end()])
+
+
+def test_runs_with_batches_of_different_sizes_are_compared_by_samples(tmp_path: Path) -> None:
+    """Four times the samples in twice the time: that is faster, whatever an iteration takes."""
+    small, large = of_batches(tmp_path / "a", 16, 3.0), of_batches(tmp_path / "b", 64, 7.0)
+    found = compare(small, large)
+
+    assert found.batch_sizes == (BatchSizes("train", (16,), (64,), samples=16),)
+    (mean,) = found.means
+    assert (mean.before.time_s, mean.after.time_s) == (pytest.approx(0.004, rel=0.01), pytest.approx(0.002, rel=0.01))
+    assert (mean.verdict, [part.phase for part in mean.parts]) == (FASTER, ["forward", "other"])
+    assert changes(found)["other"].after.time_s == pytest.approx(0.00025)
+    (whole,) = found.wholes
+    assert whole.after.time_s - mean.after.time_s == pytest.approx(4 * 64 * 0.004 / 110 / 4)
+    assert check_threshold(found, 0.05, ["iteration"]).is_crossed is False
+    assert check_threshold(compare(large, small), 0.05, ["iteration"]).is_crossed
+
+
+def test_as_many_samples_are_as_long_a_run_whatever_the_batches(tmp_path: Path) -> None:
+    small = [read_times(of_batches(tmp_path / f"a{n}", 16, 3.0, iterations=90)) for n in range(3)]
+    large = [read_times(of_batches(tmp_path / f"b{n}", 64, 7.0, iterations=15)) for n in range(3)]
+
+    assert whole(small, large).verdict != NOT_JUDGED  # 100 and 25 iterations, with the warm-up
+
+
+def test_batches_of_unknown_or_uneven_sizes_are_compared_as_they_are(tmp_path: Path) -> None:
+    known = of_batches(tmp_path / "a", 16, 3.0)
+    unknown = of_batches(tmp_path / "b", None, 7.0)
+    uneven = rows([phases(forward=7 * MS)] * 20, samples=64)
+    uneven = [replace(line, samples=64 + n % 3) for n, line in enumerate(uneven)]
+    write_lines(tmp_path / "c", [header(), *uneven, end()])
+
+    for other in (unknown, tmp_path / "c", of_batches(tmp_path / "d", 16, 7.0)):
+        assert compare(known, other).batch_sizes == ()
 
 
 def test_a_longer_run_has_more_of_everything_as_often(tmp_path: Path) -> None:

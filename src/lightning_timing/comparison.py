@@ -162,6 +162,23 @@ class Throughput:
 
 
 @dataclass(frozen=True)
+class BatchSizes:
+    """That the runs have batches of different sizes in a stage: its times are those of as many samples each.
+
+    Attributes:
+        stage: The stage.
+        before: The different sizes of the runs before, in samples.
+        after: The different sizes of the runs after.
+        samples: The number of samples that all times of the stage are of: the smallest batch.
+    """
+
+    stage: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    samples: int
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Runs before and after a change.
 
@@ -174,6 +191,7 @@ class Comparison:
         wholes: The whole iteration of each stage in which the time between iterations is long enough to be named.
         absences: What was not measured on both sides.
         throughputs: Samples a second in each stage of which both sides know them.
+        batch_sizes: Those of the stages in which they differ.
         notes: What to bear in mind, in words.
     """
 
@@ -185,6 +203,7 @@ class Comparison:
     wholes: tuple[MeanIteration, ...]
     absences: tuple[Absence, ...]
     throughputs: tuple[Throughput, ...]
+    batch_sizes: tuple[BatchSizes, ...]
     notes: tuple[str, ...]
 
     @property
@@ -206,6 +225,7 @@ class Comparison:
             wholes=tuple(whole for whole in self.wholes if whole.stage in stages),
             absences=tuple(absence for absence in self.absences if absence.stage in stages),
             throughputs=tuple(throughput for throughput in self.throughputs if throughput.stage in stages),
+            batch_sizes=tuple(sizes for sizes in self.batch_sizes if sizes.stage in stages),
         )
 
     def of_measurements(self, names: Collection[str]) -> Comparison:

@@ -59,7 +59,7 @@ def run_conditions(lead: RankRecord, ranks: int) -> dict[str, str]:
     for stage, series in lead.stages.items():
         if len(series):
             facts[f"{stage} iterations"] = len(series)
-            facts[f"{stage} batch size"] = _batch_size(series.known_samples)
+            facts[f"{stage} batch size"] = batch_size(series.known_samples)
     return {name: fact if isinstance(fact, str) else msgspec.json.encode(fact).decode() for name, fact in facts.items()}
 
 
@@ -91,6 +91,6 @@ def flat(facts: Mapping[str, Any], levels: int, prefix: str = "") -> Iterator[tu
             yield f"{prefix}{name}", fact
 
 
-def _batch_size(known_samples: FloatArray) -> int | None:
-    """The median size of the batches, as the last one of an epoch is often smaller; None where none is known."""
+def batch_size(known_samples: FloatArray) -> int | None:
+    """Returns the median size of the batches, as an epoch's last one is often smaller; None where none is known."""
     return int(np.median(known_samples)) if len(known_samples) else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.comparison import (
     Absence,
+    BatchSizes,
     Comparison,
     MeanIteration,
     MeasurementChange,
@@ -71,6 +72,11 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         after: The runs to compare them with.
     """
     sides = {stage: (_RunsInStage(before, stage), _RunsInStage(after, stage)) for stage in STAGES}
+    validation_note = _validation_note(sides[TRAIN], sides[VALIDATE])  # of iterations, whatever their batches
+    batch_sizes = tuple(differ for stage, (old, new) in sides.items() if (differ := _batch_sizes(stage, old, new)))
+    for sizes in batch_sizes:
+        for side in sides[sizes.stage]:
+            side.stages = [times.of_samples(sizes.samples) for times in side.stages]
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
     means = tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new))
     runs_before = {(run.folder, run.run) for run in before}
@@ -84,7 +90,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         notes.append(ONE_RUN_A_SIDE)
     elif 1 in (len(before), len(after)):
         notes.append(ONE_RUN_BESIDE_SEVERAL)
-    notes += _validation_note(sides[TRAIN], sides[VALIDATE])
+    notes += validation_note
     of_one_rank = any(run.world_size > 1 for run in (*before, *after))
     return Comparison(
         before=tuple(str(run.path) for run in before),
@@ -99,20 +105,31 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
             for stage, (old, new) in sides.items()
             if old.samples_per_s is not None and new.samples_per_s is not None
         ),
+        batch_sizes=batch_sizes,
         notes=tuple(notes),
     )
 
 
-def _validation_note(train: Sequence[_RunsInStage], validate: Sequence[_RunsInStage]) -> Iterator[str]:
+def _batch_sizes(stage: str, before: _RunsInStage, after: _RunsInStage) -> BatchSizes | None:
+    """Returns the sizes of the batches, if all runs are known to have them and not the same one."""
+    old, new = ([times.batch_size for times in side.stages if times.batch_size] for side in (before, after))
+    is_known = old and new and len(old) + len(new) == len(before.stages) + len(after.stages)
+    if not is_known or len({*old, *new}) == 1:
+        return None
+    return BatchSizes(stage, tuple(dict.fromkeys(old)), tuple(dict.fromkeys(new)), samples=min(*old, *new))
+
+
+def _validation_note(train: Sequence[_RunsInStage], validate: Sequence[_RunsInStage]) -> list[str]:
     """Says what validation costs where one side validates more often than the other, which no row shows."""
     if not all(side.times(_ITERATION) for side in (*train, *validate)):
-        return
+        return []
     (often, took_ms), (often_after, took_after_ms) = map(_validation_of, train, validate)
-    if not 1 / MAX_FREQUENCY_RATIO < often_after / often < MAX_FREQUENCY_RATIO:
-        yield (
-            f"validation has {often:.3g} iterations for each of training before and {often_after:.3g} after, which "
-            f"take {took_ms:.3g} and {took_after_ms:.3g} ms: that is in none of the figures below"
-        )
+    if 1 / MAX_FREQUENCY_RATIO < often_after / often < MAX_FREQUENCY_RATIO:
+        return []
+    return [
+        f"validation has {often:.3g} iterations for each of training before and {often_after:.3g} after, which "
+        f"take {took_ms:.3g} and {took_after_ms:.3g} ms: that is in none of the figures below"
+    ]
 
 
 def _validation_of(train: _RunsInStage, validate: _RunsInStage) -> tuple[float, float]:

@@ -6,14 +6,14 @@ mean over the ranks is taken, for its parts over those ranks that have them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
 from lightning_timing.clocks import NS_IN_S
-from lightning_timing.conditions import run_conditions
+from lightning_timing.conditions import batch_size, run_conditions
 from lightning_timing.contention import contention_in
 from lightning_timing.errors import BadInputError
 from lightning_timing.figures_from_rows import parent_of
@@ -56,6 +56,7 @@ class StageTimes:
         between_ns: An iteration's part of what the callbacks measured between iterations, in nanoseconds: the mean
             over the ranks. The iterations of warm-up have theirs too, since that is measured from the start.
         iterations: How many there were, those of warm-up included: the mean over the ranks.
+        batch_size: Samples in a batch of the first rank; None where it is not known, or not the same in most of them.
     """
 
     ns: Mapping[Measured, FloatArray]
@@ -64,6 +65,21 @@ class StageTimes:
     samples_per_s: float | None
     between_ns: float
     iterations: float
+    batch_size: int | None
+
+    def of_samples(self, samples: int) -> StageTimes:
+        """Returns the times that so many samples have, in place of those of a batch, whose size is known.
+
+        What counts iterations then counts as many times so many samples.
+        """
+        batches = samples / (self.batch_size or samples)
+        return replace(
+            self,
+            ns={measured: batches * times for measured, times in self.ns.items()},
+            part_ns={name: batches * ns for name, ns in self.part_ns.items()},
+            between_ns=batches * self.between_ns,
+            iterations=self.iterations / batches,
+        )
 
 
 @dataclass(frozen=True)
@@ -145,6 +161,7 @@ class _MeanOverRanks:
         self._batches_of_first: _Batches | None = None
         self._ranks = 0
         self._of_all_ranks = slice(0, 0)
+        self._batch_size: int | None = None
         self._samples = 0.0
         self._seconds = 0.0
         self._between: list[tuple[float, int]] = []
@@ -153,6 +170,7 @@ class _MeanOverRanks:
         batches = _Batches(series.epoch, series.batch_idx)
         if self._batches_of_first is None:
             self._batches_of_first, self._of_all_ranks = batches, slice(0, len(series))
+            self._batch_size = _fixed_batch_size(series)
         place = _place_among(self._batches_of_first, batches)
         begin, end = self._of_all_ranks.start, self._of_all_ranks.stop
         self._of_all_ranks = slice(max(begin, place), min(end, place + len(series)))
@@ -192,7 +210,14 @@ class _MeanOverRanks:
             samples_per_s=self._samples / self._seconds if self._samples > 0 and self._seconds else None,
             between_ns=fmean(ns / (iterations + warmup_iterations) for ns, iterations in self._between),
             iterations=fmean(iterations + warmup_iterations for _, iterations in self._between),
+            batch_size=self._batch_size,
         )
+
+
+def _fixed_batch_size(series: StageSeries) -> int | None:
+    """Returns the size that most of the batches have, if most have the same."""
+    usual = batch_size(series.known_samples)
+    return usual if usual and 2 * np.count_nonzero(series.samples == usual) > len(series) else None
 
 
 def _paced_ns(series: StageSeries) -> float:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lightning_timing.comparison import (
         Absence,
         AbsenceKind,
+        BatchSizes,
         Change,
         ChangeT,
         Comparison,
@@ -65,7 +66,10 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
         gate: The changes held against a threshold, or None.
     """
     sides = (f"before: {_paths(comparison.before)}", f"after: {_paths(comparison.after)}")
-    notes = (f"note: {printable(note, _LONGEST_TEXT)}" for note in comparison.notes)
+    notes = (
+        f"note: {printable(note, _LONGEST_TEXT)}"
+        for note in (*map(_batch_sizes_in_words, comparison.batch_sizes), *comparison.notes)
+    )
     blocks: list[Block] = [Heading("Before and after"), Lines((*_mean_lines(comparison), *sides, *notes))]
     blocks += _condition_blocks(comparison.differences)
     for stage in dict.fromkeys(item.stage for item in comparison.items):
@@ -127,15 +131,26 @@ def _differing_line(changes: list[MeasurementChange]) -> Iterator[str]:
 
 def _mean_lines(comparison: Comparison) -> Iterator[str]:
     for mean in comparison.means:
-        yield f"{mean.stage}: an iteration takes {_times_of(mean)} on average ({_changed(mean)}): {_outcome(mean)}"
+        samples = next((sizes.samples for sizes in comparison.batch_sizes if sizes.stage == mean.stage), None)
+        take = "an iteration takes" if samples is None else f"{samples:,} samples take"
+        yield f"{mean.stage}: {take} {_times_of(mean)} on average ({_changed(mean)}): {_outcome(mean)}"
         if mean.parts:
             parts = "; ".join(map(_part_in_words, mean.parts))
             yield f"{mean.stage}: of these {_signed_seconds(mean.after.time_s - mean.before.time_s)}, {parts}"
         for whole in comparison.wholes:
             if whole.stage == mean.stage:
-                line = f"{whole.stage}: with its part of what lies between iterations it takes {_times_of(whole)}"
+                its, takes = ("its", "it takes") if samples is None else ("their", "they take")
+                line = f"{whole.stage}: with {its} part of what lies between iterations {takes} {_times_of(whole)}"
                 outcome = "" if whole.verdict == TOO_FEW else f": {_outcome(whole)}"
                 yield f"{line} ({_changed(whole)}){outcome}"
+
+
+def _batch_sizes_in_words(sizes: BatchSizes) -> str:
+    before, after = (", ".join(f"{size:,}" for size in of_side) for of_side in (sizes.before, sizes.after))
+    return (
+        f"{sizes.stage} has batches of {before} samples before, {after} after: so that they compare, its times are "
+        f"those of {sizes.samples:,} samples"
+    )
 
 
 def _part_in_words(part: PartOfChange) -> str:

@@ -33,7 +33,10 @@ def multirun_json(multirun: Multirun) -> str:
 
 
 def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
-    """A comparison as JSON, for other programs: times in seconds, changes as shares, null for what is not known."""
+    """A comparison as JSON, for other programs: times in seconds, changes as shares, null for what is not known.
+
+    Times are an iteration's, but in the stages of `batch_sizes`, where they are those of so many samples.
+    """
     return _json(
         {
             "before": comparison.before,
@@ -45,6 +48,7 @@ def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
             "whole_iterations": comparison.wholes,
             "absences": comparison.absences,
             "samples_per_second": comparison.throughputs,
+            "batch_sizes": comparison.batch_sizes,
             "notes": comparison.notes,
             "fail_above": None if gate is None else _gate(gate),
         }
