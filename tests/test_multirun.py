@@ -68,6 +68,20 @@ def test_jobs_in_nested_folders_are_found(tmp_path: Path) -> None:
     assert find_jobs(tmp_path) == [job]
 
 
+def test_records_in_folders_of_other_names_are_found_where_there_is_no_other(tmp_path: Path) -> None:
+    """As of the folds of a cross-validation in one Hydra job; but a second callback's record is no job of its own."""
+    for fold in ("fold0", "fold1"):
+        written = write_job(tmp_path / fold, None, 10)
+        (written / "timing").rename(tmp_path / f"timing_{fold}")
+        written.rmdir()
+    assert [job.name for job in find_jobs(tmp_path)] == ["timing_fold0", "timing_fold1"]
+
+    job = write_job(tmp_path / "job", None, 10)
+    (write_job(tmp_path / "other", None, 20) / "timing").rename(job / "timing-2")
+    assert job in find_jobs(tmp_path)
+    assert job / "timing-2" not in find_jobs(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["nothing", "file", "empty", "presets"])
 def test_no_jobs(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()

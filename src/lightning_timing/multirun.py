@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lightning_timing.figures import StageSummary
 
 _HYDRA_FOLDER: Final = ".hydra"
+_RANK_FILES: Final = "rank[0-9]*.jsonl"
 _MAX_OVERRIDES_BYTES: Final = 2**20
 _NO_RECORD: Final = "no record: timing was off, or it ended before its Trainer ran"
 _DEPTH: Final = 3
@@ -94,6 +95,9 @@ def find_jobs(path: Path) -> list[Path]:
         folders = "*/" * depth
         jobs.update(found.parent for found in path.glob(folders + _HYDRA_FOLDER))
         jobs.update(found.parent for found in path.glob(folders + TIMING_FOLDER) if has_record(found))
+    for depth in range(1, _DEPTH + 1):  # folders of other names, such as one for each fold of a cross-validation
+        records = {found.parent for found in path.glob("*/" * depth + _RANK_FILES)}
+        jobs.update(found for found in records if found.name != TIMING_FOLDER and found.parent not in jobs)
     here = realpath(path)
 
     def order(job: Path) -> list[tuple[int, str]]:

@@ -32,8 +32,8 @@ from lightning_timing.verdict import judge
 
 _HIDES: Final = (
     "{folder} holds the record of an earlier run, which reports show from now on only as {folder}~1: to keep both in "
-    "sight, give each run a folder of its own, by the Trainer's logger or default_root_dir, or by "
-    "StopwatchCallback(folder=...)"
+    "sight, give each run a folder of its own, by StopwatchCallback(folder=...) or, outside of a Hydra job, by the "
+    "Trainer's logger or default_root_dir"
 )
 
 
