@@ -167,6 +167,8 @@ def test_what_lies_between_iterations_is_said_below_the_mean_iteration(
     whole = "train: with its part of what lies between iterations it takes 42.0 ms before, 81.0 ms after (+93."
     assert lines[place + 2].startswith(whole)
     assert lines[place + 2].endswith(" %)")
+    assert lines[place + 3].startswith("train: of these +39.0 ms, first_data_wait has +58.")
+    assert lines[place + 3].endswith("; forward has -19.0 ms")
     assert " ".join(lines).endswith(
         "  no whole interval above 5 % in train iteration, train mean iteration; "
         "not judged: train with what lies between iterations (+93.0 %, one run a side)"

@@ -317,6 +317,7 @@ def test_a_run_that_is_broken_off_in_any_stage(
     hook: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     suite = Suite(monkeypatch)
     with pytest.raises(raises) as raised:
@@ -324,6 +325,7 @@ def test_a_run_that_is_broken_off_in_any_stage(
 
     assert isinstance(error, KeyboardInterrupt) or raised.value is error
     assert summary(tmp_path)["status"] == status
+    assert f"status: {status}" in capsys.readouterr().out.splitlines()
     suite.check_over(windows=1)
     suite.check_next_run_is_clean(tmp_path / "next")
 

@@ -118,6 +118,14 @@ def test_the_jobs_whose_speed_others_disturbed_are_named(tmp_path: Path, capsys:
     assert note in capsys.readouterr().out.splitlines()
 
 
+def test_a_job_that_failed_is_never_the_best(tmp_path: Path) -> None:
+    write_job(tmp_path / "slow", None, 20)
+    failed = [header(), *rows([phases(forward=10 * MS)] * 20), end(status="failed")]
+    write_lines(tmp_path / "failed", failed)
+
+    assert [job.name for job in read_multirun(tmp_path, find_jobs(tmp_path)).jobs] == ["slow", "failed"]
+
+
 def test_more_samples_a_second_are_better_than_shorter_iterations(tmp_path: Path) -> None:
     write_job(tmp_path / "small", None, 10, samples=8)
     write_job(tmp_path / "large", None, 20, samples=64)

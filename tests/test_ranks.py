@@ -88,6 +88,7 @@ def test_ddp_by_subprocess(tmp_path: Path) -> None:
     assert program.output.count("root of this process") == 2  # rank 1 would have taken another one
     assert program.output.count(f"Written to {run_dir / 'timing'}\n") == 2  # one rank prints, after each call
     assert "samples/s on rank 0 of 2\n" in program.output
+    assert program.output.count("How the ranks compare: ") == 2  # not for the second one, which is on one rank
     # The second callback's lowest rank is 1.
     assert program.output.count(f"Written to {run_dir / 'timing-2'}\n") == 2
     assert "samples/s on rank 1 of 2\n" in program.output

@@ -39,6 +39,7 @@ names = st.text(min_size=1, max_size=80)
         (5e-9, "5.00 ns"),
         (1.234e-6, "1.23 us"),
         (9.996e-4, "999.6 us"),
+        (9.9999999e-4, "1.00 ms"),
         (9.9951e-3, "10.0 ms"),
         (9.994e-3, "9.99 ms"),
         (999.96, "1,000 s"),
@@ -175,7 +176,7 @@ def test_a_summary_as_text() -> None:
         *lines_of("data_wait  42.0 % 4.20 ms 4.20 ms 4.20 ms 4.20 ms 4.20 ms 4.20 ms 100"),
         *lines_of("forward    58.0 % 5.80 ms 5.80 ms 5.80 ms 5.80 ms 5.80 ms 5.80 ms 100"),
         *lines_of("matcher    30.0 % 3.00 ms 1.50 ms 3.00 ms 3.00 ms 3.00 ms 3.00 ms 200"),
-        *lines_of("not measured (no interval after warm-up): unseen"),
+        *lines_of("not measured (no interval that counts): unseen"),
         *lines_of(
             'Host time. "mean" to "max" are per interval; '
             '"per iteration" is the total over all iterations, by their number.'

@@ -148,7 +148,7 @@ def test_a_name_seen_only_in_warm_up_is_reported_as_not_measured(
 
     assert (early.count, early.mean_s, early.total_s, early.share) == (0, None, None, None)
     out = capsys.readouterr().out
-    assert "not measured (no interval after warm-up): early" in out
+    assert "not measured (no interval that counts): early" in out
     assert "finish_iter" not in out
 
 

@@ -138,7 +138,7 @@ class MeanIteration(Change):
 
     Attributes:
         parts: The phases that have a tenth of its change or more, or have changed by as much the other way, the largest
-            first, where it is `faster` or `slower`.
+            first, where it is `faster` or `slower`; of a whole iteration also where there are too few runs to tell.
     """
 
     parts: tuple[PartOfChange, ...] = ()

@@ -75,7 +75,7 @@ class Multirun:
         stage: The stage by which they are compared; None where no job has one.
         by_samples: Whether they are ordered by samples a second, of one rank; else by iterations a second.
         common_overrides: What all jobs were started with.
-        jobs: The jobs, best first, those without figures last.
+        jobs: The jobs, best first, then those without figures, and then those that failed.
     """
 
     path: Path
@@ -143,7 +143,11 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
     figures = [found for job in read if (found := job.stage(stage)) is not None]
     by_samples = bool(figures) and all(found.samples is not None for found in figures)
     return Multirun(
-        path, stage, by_samples, common, tuple(sorted(read, key=lambda job: -_speed(job, stage, by_samples)))
+        path,
+        stage,
+        by_samples,
+        common,
+        tuple(sorted(read, key=lambda job: (job.status == "failed", -_speed(job, stage, by_samples)))),
     )
 
 

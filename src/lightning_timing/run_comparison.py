@@ -135,7 +135,7 @@ def _validation_note(train: Sequence[_RunsInStage], validate: Sequence[_RunsInSt
 def _validation_of(train: _RunsInStage, validate: _RunsInStage) -> tuple[float, float]:
     """Returns how many iterations validation has for each of training, and what these take in milliseconds."""
     often = validate.iterations / train.iterations
-    return often, often * validate.part_of_iteration_s(ITERATION) * 1e3
+    return often, often * validate.parts_s()[ITERATION] * 1e3
 
 
 def _contention(runs: Sequence[RunTimes]) -> list[tuple[str, ...]]:
@@ -179,12 +179,24 @@ class _RunsInStage:
 
     def share_of(self, name: str) -> float:
         """The share of a phase in the mean iteration."""
-        whole_s = self.part_of_iteration_s(ITERATION)
-        return self.part_of_iteration_s(name) / whole_s if whole_s else 0.0
+        parts_s = self.parts_s()
+        whole_s = parts_s.get(ITERATION, 0.0)
+        return parts_s.get(name, 0.0) / whole_s if whole_s else 0.0
 
-    def part_of_iteration_s(self, name: str) -> float:
-        """A measurement's part of the mean iteration, in seconds: the mean of the runs."""
-        return fmean(times.part_ns.get(name, 0.0) for times in self.stages) / NS_IN_S
+    @property
+    def between(self) -> set[str]:
+        """What the callbacks measured between iterations."""
+        return {name for times in self.stages for name in times.between_part_ns}
+
+    def parts_s(self, *, with_between: bool = False) -> dict[str, float]:
+        """Each measurement's part of the mean iteration, in seconds: the mean of the runs.
+
+        Args:
+            with_between: Also the iteration's part of what lies between iterations.
+        """
+        runs = [{**times.part_ns, **(times.between_part_ns if with_between else {})} for times in self.stages]
+        names = dict.fromkeys(name for parts_ns in runs for name in parts_ns)
+        return {name: fmean(parts_ns.get(name, 0.0) for parts_ns in runs) / NS_IN_S for name in names}
 
     def whole_iterations(self) -> list[FloatArray]:
         """The times of the iterations, each with its part of what lies between them."""
@@ -243,24 +255,27 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
         yield replace(mean, parts=_parts(mean, before, after)) if mean.verdict in (FASTER, SLOWER) else mean
 
 
-def _parts(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> tuple[PartOfChange, ...]:
+def _parts(
+    mean: MeanIteration, before: _RunsInStage, after: _RunsInStage, *, with_between: bool = False
+) -> tuple[PartOfChange, ...]:
     """Returns the phases that have a tenth of the mean iteration's change or more, either way, the largest first.
 
     Of several runs the parts are means that add up, while the change is one of geometric means: they are scaled to it.
     """
+    old, new = before.parts_s(with_between=with_between), after.parts_s(with_between=with_between)
+    changed_s = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in {**old, **new}}
+    parts = [name for name in changed_s if (whole_of(name) or name) in PHASES and whole_of(name) not in changed_s]
+    parts += [name for name in changed_s if name in before.between or name in after.between]
+    whole_s = sum(changed_s[name] for name in parts)
     change_s = mean.after.time_s - mean.before.time_s
-    whole_s = after.part_of_iteration_s(ITERATION) - before.part_of_iteration_s(ITERATION)
     if whole_s * change_s <= 0:
         return ()
     parents = {**after.parents, **before.parents}
-    measured = dict.fromkeys((*before.measured, *after.measured))
-    names = [name for name, clock in measured if clock == "host"]
-    shares = {name: (after.part_of_iteration_s(name) - before.part_of_iteration_s(name)) / whole_s for name in names}
-    phases = [name for name in names if (whole_of(name) or name) in PHASES and whole_of(name) not in names]
+    shares = {name: ns / whole_s for name, ns in changed_s.items()}
     return tuple(
-        PartOfChange(phase, shares[phase] * change_s, mostly_in(phase, _ahead(shares, shares[phase]), parents))
-        for phase in sorted(phases, key=lambda phase: abs(shares[phase]), reverse=True)
-        if abs(shares[phase]) >= MIN_PART
+        PartOfChange(part, shares[part] * change_s, mostly_in(part, _ahead(shares, shares[part]), parents))
+        for part in sorted(parts, key=lambda part: abs(shares[part]), reverse=True)
+        if abs(shares[part]) >= MIN_PART
     )
 
 
@@ -305,7 +320,8 @@ def _wholes(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> I
     elif min(len(old), len(new)) < MIN_RUNS:
         reason = "one run a side" if whole.is_of_single_runs else "fewer than three runs a side"
         whole = whole.unanswered(TOO_FEW, reason)
-    yield whole
+    is_changed = whole.verdict in (FASTER, SLOWER, TOO_FEW)
+    yield replace(whole, parts=_parts(whole, before, after, with_between=True)) if is_changed else whole
 
 
 def _is_worth_naming(whole: Side, mean: Side) -> bool:

@@ -53,8 +53,9 @@ class StageTimes:
         parents: The enclosing measurement of each, or None.
         samples_per_s: Samples a second of a rank, by the time of all its iterations on the slower of host and device;
             None where batch sizes are not known.
-        between_ns: An iteration's part of what the callbacks measured between iterations, in nanoseconds: the mean
-            over the ranks. The iterations of warm-up have theirs too, since that is measured from the start.
+        between_part_ns: An iteration's part of each thing that the callbacks measured between iterations, in
+            nanoseconds: the mean over the ranks. The iterations of warm-up have theirs too, since that is measured from
+            the start.
         iterations: How many there were, those of warm-up included: the mean over the ranks.
         batch_size: Samples in a batch of the first rank; None where it is not known, or not the same in most of them.
     """
@@ -63,9 +64,14 @@ class StageTimes:
     part_ns: Mapping[str, float]
     parents: Mapping[str, str | None]
     samples_per_s: float | None
-    between_ns: float
+    between_part_ns: Mapping[str, float]
     iterations: float
     batch_size: int | None
+
+    @property
+    def between_ns(self) -> float:
+        """An iteration's part of all that lies between iterations, in nanoseconds."""
+        return sum(self.between_part_ns.values())
 
     def of_samples(self, samples: int) -> StageTimes:
         """Returns the times that so many samples have, in place of those of a batch, whose size is known.
@@ -77,7 +83,7 @@ class StageTimes:
             self,
             ns={measured: batches * times for measured, times in self.ns.items()},
             part_ns={name: batches * ns for name, ns in self.part_ns.items()},
-            between_ns=batches * self.between_ns,
+            between_part_ns={name: batches * ns for name, ns in self.between_part_ns.items()},
             iterations=self.iterations / batches,
         )
 
@@ -164,7 +170,7 @@ class _MeanOverRanks:
         self._batch_size: int | None = None
         self._samples = 0.0
         self._seconds = 0.0
-        self._between: list[tuple[float, int]] = []
+        self._between: list[tuple[Mapping[str, float], int]] = []
 
     def add(self, series: StageSeries) -> None:
         batches = _Batches(series.epoch, series.batch_idx)
@@ -208,8 +214,11 @@ class _MeanOverRanks:
             },
             parents={**self._parents, **{name: figures.parent for name, figures in measurements.items()}},
             samples_per_s=self._samples / self._seconds if self._samples > 0 and self._seconds else None,
-            between_ns=fmean(ns / (iterations + warmup_iterations) for ns, iterations in self._between),
-            iterations=fmean(iterations + warmup_iterations for _, iterations in self._between),
+            between_part_ns={
+                name: fmean(ns.get(name, 0.0) / (rows + warmup_iterations) for ns, rows in self._between)
+                for name in dict.fromkeys(name for ns, _ in self._between for name in ns)
+            },
+            iterations=fmean(rows + warmup_iterations for _, rows in self._between),
             batch_size=self._batch_size,
         )
 
@@ -227,13 +236,13 @@ def _paced_ns(series: StageSeries) -> float:
     return max(float(series.ns[ITERATION].sum()), float(timed_ns.mean()) * len(series) if len(timed_ns) else 0.0)
 
 
-def _between_ns(series: StageSeries) -> float:
-    """The time of all that the callbacks measured between iterations. Parts, as of `callbacks`, are in it already."""
-    return sum(
-        float(times.sum())
+def _between_ns(series: StageSeries) -> dict[str, float]:
+    """The times of what the callbacks measured between iterations. Parts, as of `callbacks`, are in them already."""
+    return {
+        name: float(times.sum())
         for name, times in series.outside.items()
         if is_phase(name) and parent_of(name, series) is None
-    )
+    }
 
 
 class _Batches(NamedTuple):

@@ -23,4 +23,6 @@ def check_whole_number(name: str, value: object, least: int, *, or_none: bool = 
         TimingError: The value is no such number.
     """
     if not is_whole_number(value, least) and not (or_none and value is None):
-        raise TimingError(f"{name} takes a whole number from {least} on{' or None' if or_none else ''}, got {value!r}")
+        raise TimingError(
+            f"{name} takes a whole number from {least} on{' or None (null in YAML)' if or_none else ''}, got {value!r}"
+        )

@@ -207,7 +207,14 @@ class StopwatchCallback(PhaseCallback):
                 warnings.warn(f"lightning_timing: {reason}", stacklevel=2)
             if not running.printing.is_off:
                 with running.printing:
-                    report = last_report(running.files, figures, overhead, trainer.world_size)
+                    report = last_report(
+                        running.files,
+                        figures,
+                        overhead,
+                        status=status,
+                        world_size=trainer.world_size,
+                        compares_ranks=trainer.world_size > 1 and (self.ranks == "all" or len(self.ranks) > 1),
+                    )
                     if status != "completed":
                         running.print(report)
                     elif is_first(trainer.global_rank, self.ranks):

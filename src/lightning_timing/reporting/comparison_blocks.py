@@ -134,15 +134,20 @@ def _mean_lines(comparison: Comparison) -> Iterator[str]:
         samples = next((sizes.samples for sizes in comparison.batch_sizes if sizes.stage == mean.stage), None)
         take = "an iteration takes" if samples is None else f"{samples:,} samples take"
         yield f"{mean.stage}: {take} {_times_of(mean)} on average ({_changed(mean)}): {_outcome(mean)}"
-        if mean.parts:
-            parts = "; ".join(map(_part_in_words, mean.parts))
-            yield f"{mean.stage}: of these {_signed_seconds(mean.after.time_s - mean.before.time_s)}, {parts}"
+        yield from _part_line(mean)
         for whole in comparison.wholes:
             if whole.stage == mean.stage:
                 its, takes = ("its", "it takes") if samples is None else ("their", "they take")
                 line = f"{whole.stage}: with {its} part of what lies between iterations {takes} {_times_of(whole)}"
                 outcome = "" if whole.verdict == TOO_FEW else f": {_outcome(whole)}"
                 yield f"{line} ({_changed(whole)}){outcome}"
+                yield from _part_line(whole)
+
+
+def _part_line(mean: MeanIteration) -> Iterator[str]:
+    if mean.parts:
+        parts = "; ".join(map(_part_in_words, mean.parts))
+        yield f"{mean.stage}: of these {_signed_seconds(mean.after.time_s - mean.before.time_s)}, {parts}"
 
 
 def _batch_sizes_in_words(sizes: BatchSizes) -> str:

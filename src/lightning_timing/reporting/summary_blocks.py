@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _HOST_TIME_NOTE: Final = (
     'Host time. "mean" to "max" are per interval; "per iteration" is the total over all iterations, by their number.'
 )
-UNMEASURED: Final = "not measured (no interval after warm-up)"
+UNMEASURED: Final = "not measured (no interval that counts)"
 """Said of names that are known, but have no figure: seen in warm-up only, or dropped for misuse."""
 _DEVICE_NOTE: Final = '"device" columns: time on the device, per interval.'
 

@@ -9,6 +9,8 @@ UNKNOWN: Final = "-"
 """Stands for what is not known."""
 
 _SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_ROUNDS_UP: Final = 0.99995
+"""From so much of a unit on, the four digits that are shown are one of it."""
 _MAX_NAME_LENGTH: Final = 60
 
 
@@ -18,7 +20,7 @@ def seconds(value: float | None) -> str:
         return UNKNOWN
     if value == 0:
         return "0 s"
-    scale, unit = next(((scale, unit) for scale, unit in _SECONDS if abs(value) >= scale), _SECONDS[-1])
+    scale, unit = next(((scale, unit) for scale, unit in _SECONDS if abs(value) >= _ROUNDS_UP * scale), _SECONDS[-1])
     return f"{_digits(value / scale)} {unit}"
 
 
