@@ -681,7 +681,7 @@ def test_what_is_no_run_is_said_with_what_to_give(
     assert f"{tmp_path / 'nope'}: no such folder; {give}; there is {after}, {before}" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert compare(before, tmp_path / "empty") == 2
-    assert f"{tmp_path / 'empty'}: no record here; {give}\n" in capsys.readouterr().err
+    assert f"{tmp_path / 'empty'}: no record here, as where timing was off; {give}\n" in capsys.readouterr().err
     assert compare(before, "/nope") == compare(before, "nope") == 2
     assert "there is" not in capsys.readouterr().err
 

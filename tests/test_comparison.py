@@ -19,13 +19,14 @@ from lightning_timing.comparison import (
     Side,
     Throughput,
 )
+from lightning_timing.comparison_notes import ONE_RUN_A_SIDE, ONE_RUN_BESIDE_SEVERAL
 from lightning_timing.conditions import Difference
 from lightning_timing.errors import BadInputError
 from lightning_timing.figures import MeasurementSummary
 from lightning_timing.gate import Held, check_threshold
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER, TOO_FEW
 from lightning_timing.phases import CHECKPOINT
-from lightning_timing.run_comparison import ONE_RUN_A_SIDE, ONE_RUN_BESIDE_SEVERAL, compare_runs
+from lightning_timing.run_comparison import compare_runs
 from lightning_timing.run_times import Measured, read_times
 
 if TYPE_CHECKING:

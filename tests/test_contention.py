@@ -107,6 +107,17 @@ def test_a_comparison_says_of_which_run_it_is_not_known_where_it_is_true_of_anot
     assert second == f"{crowded}: {NOTE}"
 
 
+def test_a_comparison_of_many_runs_says_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(write_run(tmp_path / f"{n}", CROWDED)) for n in range(6)]
+
+    assert main(["compare", "--before", *runs[:3], "--after", *runs[3:], "--json"]) == 0
+    notes = [note for note in json.loads(capsys.readouterr().out)["notes"] if "other processes" in note]
+    assert notes == [
+        f"{runs[0]}, {runs[1]} and 4 more: other processes used 25 % of the machine or more meanwhile: "
+        "these figures are not reliable"
+    ]
+
+
 def test_the_summary_of_another_run_says_nothing_of_this_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

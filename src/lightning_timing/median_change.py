@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -131,27 +131,27 @@ def median_change(before: Sequence[FloatArray], after: Sequence[FloatArray]) -> 
         before: The times of each run, in nanoseconds, in the order in which they were measured; none of them empty.
         after: The same after the change.
     """
-    return _change(before, after, np.median, _log_median, MIN_TIMES)
+    return _change(before, after, "median", _log_median, MIN_TIMES)
 
 
 def mean_change(before: Sequence[FloatArray], after: Sequence[FloatArray]) -> CenterChange:
     """Compares the means of two sides: as `median_change`."""
-    return _change(before, after, np.mean, _log_mean, MIN_TIMES_FOR_MEAN)
+    return _change(before, after, "mean", _log_mean, MIN_TIMES_FOR_MEAN)
 
 
 def _change(
     before: Sequence[FloatArray],
     after: Sequence[FloatArray],
-    center: Callable[[FloatArray], Any],
+    what: Literal["median", "mean"],
     log_center: Callable[[FloatArray], _LogCenter],
     min_times: int,
 ) -> CenterChange:
     runs_before, runs_after = [log_center(times) for times in before], [log_center(times) for times in after]
     old, new = _mean_of_runs(runs_before), _mean_of_runs(runs_after)
-    before_ns, after_ns = _center_ns(before, old, center), _center_ns(after, new, center)
+    before_ns, after_ns = _center_ns(before, old, what), _center_ns(after, new, what)
     reason: str | None = None
     if before_ns <= _CLOCK_STEP_NS:
-        reason = f"the {center.__name__} before is not above the clock's step of 1 ns"
+        reason = f"the {what} before is not above the clock's step of 1 ns"
         return CenterChange(before_ns=before_ns, after_ns=after_ns, change=None, verdict=TOO_SHORT, reason=reason)
     difference = new.center - old.center
     change = math.expm1(difference)
@@ -180,10 +180,10 @@ def _is_too_few(side: Sequence[FloatArray], other: Sequence[FloatArray], min_tim
     return len(other) == 1 or len(side[0]) < max(map(len, other))
 
 
-def _center_ns(runs: Sequence[FloatArray], mean: _LogCenter, center: Callable[[FloatArray], Any]) -> float:
+def _center_ns(runs: Sequence[FloatArray], of_runs: _LogCenter, what: Literal["median", "mean"]) -> float:
     if len(runs) == 1:
-        return float(center(runs[0]))
-    return round(math.exp(mean.center), 3)  # what the logarithm lost: 1 s must not become 999.999 ms
+        return float(np.median(runs[0]) if what == "median" else np.mean(runs[0]))
+    return round(math.exp(of_runs.center), 3)  # what the logarithm lost: 1 s must not become 999.999 ms
 
 
 def _log_median(times: FloatArray) -> _LogCenter:
@@ -254,18 +254,18 @@ def _correlation_of_neighbours(times: FloatArray) -> float:
     return min(max((n * estimate + 1) / (n - 4), 0.0), _MAX_CORRELATION)
 
 
-def _mean_of_runs(medians: Sequence[_LogCenter]) -> _LogCenter:
-    runs = len(medians)
+def _mean_of_runs(centers: Sequence[_LogCenter]) -> _LogCenter:
+    runs = len(centers)
     return _LogCenter(
-        center=math.fsum(m.center for m in medians) / runs,
-        below=math.hypot(*(m.below for m in medians)) / runs,
-        above=math.hypot(*(m.above for m in medians)) / runs,
+        center=math.fsum(run.center for run in centers) / runs,
+        below=math.hypot(*(run.below for run in centers)) / runs,
+        above=math.hypot(*(run.above for run in centers)) / runs,
     )
 
 
 def _spread_between_runs(before: Sequence[_LogCenter], after: Sequence[_LogCenter]) -> float:
-    """Half the width of the interval that the spread of the runs' medians gives; 0 for one run a side."""
-    sides = [np.array([m.center for m in side]) for side in (before, after)]
+    """Half the width of the interval that the spread of the runs' medians or means gives; 0 for one run a side."""
+    sides = [np.array([run.center for run in side]) for side in (before, after)]
     known = [float(np.var(side, ddof=1)) for side in sides if len(side) > 1]
     if not known:
         return 0.0

@@ -35,7 +35,7 @@ def timing_folder(path: Path) -> Path:
             return folder
     if not choice_of(path).path.exists():
         raise BadInputError(f"{path}: no such folder; give {_WHAT_TO_GIVE}")
-    raise BadInputError(f"{path}: no record here; give {_WHAT_TO_GIVE}")
+    raise BadInputError(f"{path}: no record here, as where timing was off; give {_WHAT_TO_GIVE}")
 
 
 def has_record(path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any, Final
 
 from lightning_timing.clocks import NS_IN_S
@@ -17,6 +16,7 @@ from lightning_timing.comparison import (
     Side,
     Throughput,
 )
+from lightning_timing.comparison_notes import comparison_notes
 from lightning_timing.conditions import differences
 from lightning_timing.median_change import (
     FASTER,
@@ -29,8 +29,8 @@ from lightning_timing.median_change import (
     median_change,
 )
 from lightning_timing.mostly_in import mostly_in
-from lightning_timing.phases import ITERATION, PHASES, STAGES, TRAIN, VALIDATE, place_in_loop, whole_of
-from lightning_timing.run_times import Measured
+from lightning_timing.phases import PHASES, STAGES, place_in_loop, whole_of
+from lightning_timing.runs_in_stage import ITERATION_ON_HOST, MAX_FREQUENCY_RATIO, RunsInStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,30 +38,17 @@ if TYPE_CHECKING:
     from lightning_timing.comparison import AbsenceKind
     from lightning_timing.median_change import CenterChange, ChangeVerdict
     from lightning_timing.record_series import FloatArray
-    from lightning_timing.run_times import RunTimes
+    from lightning_timing.run_times import Measured, RunTimes
 
-ONE_RUN_A_SIDE: Final = (
-    "one run a side: runs of the same code differ too, and by how much only several a side show (three or more: "
-    "--before A1 A2 A3 --after B1 B2 B3); what follows is about these two runs, not yet about the code"
-)
-ONE_RUN_BESIDE_SEVERAL: Final = (
-    "one run on a side: runs like it are taken to differ as much as those of the other side do; three or more a side "
-    "show by how much"
-)
 MIN_RUNS: Final = 3
 """With fewer runs on a side nothing is known of how much what lies between iterations differs from run to run."""
 MAX_LENGTH_RATIO: Final = 1.1
 """Runs further apart in length are not judged by what lies between iterations."""
 MIN_BETWEEN: Final = 0.005
 """The least share of the time for which what lies between iterations is named."""
-MAX_FREQUENCY_RATIO: Final = 1.5
-"""What occurs so much more or less often is not judged by what it takes when it occurs."""
 MIN_PART: Final = 0.1
 """The least share in the mean iteration's change for which a phase is named."""
 _DIFFERENT_LENGTHS: Final = "runs of different lengths: what occurs once weighs less in a longer one"
-_ITERATION: Final = Measured(ITERATION, "host")
-_CONTENTION_UNKNOWN: Final = "whether others used the machine meanwhile is not known, as no summary covers these rows"
-_ON_BOTH_SIDES: Final = "this run is on both sides, and a run compared with itself shows nothing"
 
 
 def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Comparison:
@@ -71,26 +58,14 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         before: One run or several.
         after: The runs to compare them with.
     """
-    sides = {stage: (_RunsInStage(before, stage), _RunsInStage(after, stage)) for stage in STAGES}
-    validation_note = _validation_note(sides[TRAIN], sides[VALIDATE])  # of iterations, whatever their batches
+    sides = {stage: (RunsInStage(before, stage), RunsInStage(after, stage)) for stage in STAGES}
+    notes = comparison_notes(before, after, sides)  # by iterations, whatever their batches
     batch_sizes = tuple(differ for stage, (old, new) in sides.items() if (differ := _batch_sizes(stage, old, new)))
     for sizes in batch_sizes:
         for side in sides[sizes.stage]:
             side.stages = [times.of_samples(sizes.samples) for times in side.stages]
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
     means = tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new))
-    runs_before = {(run.folder, run.run) for run in before}
-    notes = [f"{run.path}: {_ON_BOTH_SIDES}" for run in after if (run.folder, run.run) in runs_before]
-    notes += dict.fromkeys(
-        f"{run.path}: {problem}"
-        for run, contention in zip((*before, *after), _contention([*before, *after]), strict=True)
-        for problem in (*contention, *run.problems)
-    )
-    if len(before) == len(after) == 1:
-        notes.append(ONE_RUN_A_SIDE)
-    elif 1 in (len(before), len(after)):
-        notes.append(ONE_RUN_BESIDE_SEVERAL)
-    notes += validation_note
     of_one_rank = any(run.world_size > 1 for run in (*before, *after))
     return Comparison(
         before=tuple(str(run.path) for run in before),
@@ -106,11 +81,11 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
             if old.samples_per_s is not None and new.samples_per_s is not None
         ),
         batch_sizes=batch_sizes,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _batch_sizes(stage: str, before: _RunsInStage, after: _RunsInStage) -> BatchSizes | None:
+def _batch_sizes(stage: str, before: RunsInStage, after: RunsInStage) -> BatchSizes | None:
     """Returns the sizes of the batches, if all runs are known to have them and not the same one."""
     old, new = ([times.batch_size for times in side.stages if times.batch_size] for side in (before, after))
     is_known = old and new and len(old) + len(new) == len(before.stages) + len(after.stages)
@@ -119,91 +94,7 @@ def _batch_sizes(stage: str, before: _RunsInStage, after: _RunsInStage) -> Batch
     return BatchSizes(stage, tuple(dict.fromkeys(old)), tuple(dict.fromkeys(new)), samples=min(*old, *new))
 
 
-def _validation_note(train: Sequence[_RunsInStage], validate: Sequence[_RunsInStage]) -> list[str]:
-    """Says what validation costs where one side validates more often than the other, which no row shows."""
-    if not all(side.times(_ITERATION) for side in (*train, *validate)):
-        return []
-    (often, took_ms), (often_after, took_after_ms) = map(_validation_of, train, validate)
-    if 1 / MAX_FREQUENCY_RATIO < often_after / often < MAX_FREQUENCY_RATIO:
-        return []
-    return [
-        f"validation has {often:.3g} iterations for each of training before and {often_after:.3g} after, which "
-        f"take {took_ms:.3g} and {took_after_ms:.3g} ms: that is in none of the figures below"
-    ]
-
-
-def _validation_of(train: _RunsInStage, validate: _RunsInStage) -> tuple[float, float]:
-    """Returns how many iterations validation has for each of training, and what these take in milliseconds."""
-    often = validate.iterations / train.iterations
-    return often, often * validate.parts_s()[ITERATION] * 1e3
-
-
-def _contention(runs: Sequence[RunTimes]) -> list[tuple[str, ...]]:
-    """Says of each run whether others used the machine: that it is not known only where they did in another run."""
-    unknown = (_CONTENTION_UNKNOWN,) if any(run.contention for run in runs) else ()
-    return [unknown if run.contention is None else run.contention for run in runs]
-
-
-class _RunsInStage:
-    """The runs of one side in one stage."""
-
-    def __init__(self, runs: Sequence[RunTimes], stage: str) -> None:
-        self.is_known = any(stage in run.stages or stage in run.unmeasured for run in runs)
-        self.stages = [run.stages[stage] for run in runs if stage in run.stages]
-        self.measured = dict.fromkeys(measured for times in self.stages for measured in times.ns)
-        self.parents = {name: parent for times in reversed(self.stages) for name, parent in times.parents.items()}
-        rates = [times.samples_per_s for times in self.stages if times.samples_per_s is not None]
-        self.samples_per_s = geometric_mean(rates) if rates and len(rates) == len(self.stages) else None
-        self.unmeasured = [Measured(name, "host") for run in runs for name in run.unmeasured.get(stage, ())]
-
-    def times(self, measured: Measured) -> list[FloatArray]:
-        return [times.ns[measured] for times in self.stages if measured in times.ns]
-
-    def has_in_iterations(self, measured: Measured) -> bool:
-        """Whether a measurement occurs in iterations, and not only between them."""
-        return any(measured.name in times.part_ns for times in self.stages)
-
-    def frequency(self, measured: Measured) -> float:
-        """How often it occurs for each iteration: of what lies in iterations, the share of those that have it."""
-        iterations = sum(map(len, self.times(_ITERATION)))
-        return sum(map(len, self.times(measured))) / iterations if iterations else 0.0
-
-    def occurrences(self, measured: Measured) -> float:
-        """How often it occurs in a run, in the mean."""
-        return fmean(map(len, self.times(measured)))
-
-    @property
-    def iterations(self) -> float:
-        """All iterations of the runs, those of warm-up included."""
-        return sum(times.iterations for times in self.stages)
-
-    def share_of(self, name: str) -> float:
-        """The share of a phase in the mean iteration."""
-        parts_s = self.parts_s()
-        whole_s = parts_s.get(ITERATION, 0.0)
-        return parts_s.get(name, 0.0) / whole_s if whole_s else 0.0
-
-    @property
-    def between(self) -> set[str]:
-        """What the callbacks measured between iterations."""
-        return {name for times in self.stages for name in times.between_part_ns}
-
-    def parts_s(self, *, with_between: bool = False) -> dict[str, float]:
-        """Each measurement's part of the mean iteration, in seconds: the mean of the runs.
-
-        Args:
-            with_between: Also the iteration's part of what lies between iterations.
-        """
-        runs = [{**times.part_ns, **(times.between_part_ns if with_between else {})} for times in self.stages]
-        names = dict.fromkeys(name for parts_ns in runs for name in parts_ns)
-        return {name: fmean(parts_ns.get(name, 0.0) for parts_ns in runs) / NS_IN_S for name in names}
-
-    def whole_iterations(self) -> list[FloatArray]:
-        """The times of the iterations, each with its part of what lies between them."""
-        return [times.ns[_ITERATION] + times.between_ns for times in self.stages if _ITERATION in times.ns]
-
-
-def _compare_stage(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeasurementChange | Absence]:
+def _compare_stage(stage: str, before: RunsInStage, after: RunsInStage) -> Iterator[MeasurementChange | Absence]:
     if before.stages and after.stages:
         names = dict.fromkeys((*before.measured, *after.measured, *before.unmeasured, *after.unmeasured))
         parents = {**after.parents, **before.parents}
@@ -220,7 +111,7 @@ def _compare_stage(stage: str, before: _RunsInStage, after: _RunsInStage) -> Ite
 
 
 def _unless_frequency_differs(
-    change: MeasurementChange, measured: Measured, before: _RunsInStage, after: _RunsInStage
+    change: MeasurementChange, measured: Measured, before: RunsInStage, after: RunsInStage
 ) -> MeasurementChange:
     """Withdraws the answer on what occurs more or less often: its median does not tell what it costs a run.
 
@@ -245,8 +136,8 @@ def _unless_frequency_differs(
     return change.unanswered(verdict, reason)
 
 
-def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeanIteration]:
-    old, new = before.times(_ITERATION), after.times(_ITERATION)
+def _means(stage: str, before: RunsInStage, after: RunsInStage) -> Iterator[MeanIteration]:
+    old, new = before.times(ITERATION_ON_HOST), after.times(ITERATION_ON_HOST)
     if old and new:
         mean = _mean(stage, old, new)
         if mean.reason is None and (names := _perhaps_yet_to_come(before, after)):
@@ -256,7 +147,7 @@ def _means(stage: str, before: _RunsInStage, after: _RunsInStage) -> Iterator[Me
 
 
 def _parts(
-    mean: MeanIteration, before: _RunsInStage, after: _RunsInStage, *, with_between: bool = False
+    mean: MeanIteration, before: RunsInStage, after: RunsInStage, *, with_between: bool = False
 ) -> tuple[PartOfChange, ...]:
     """Returns the phases that have a tenth of the mean iteration's change or more, either way, the largest first.
 
@@ -284,7 +175,7 @@ def _ahead(shares: Mapping[str, float], way: float) -> Mapping[str, float]:
     return {name: -share for name, share in shares.items()} if way < 0 else shares
 
 
-def _perhaps_yet_to_come(before: _RunsInStage, after: _RunsInStage) -> list[str]:
+def _perhaps_yet_to_come(before: RunsInStage, after: RunsInStage) -> list[str]:
     """Names the phases that matter on one side and are missing on the other, which may be too short to reach them."""
     if not _differ_in_length(before, after):
         return []
@@ -299,18 +190,18 @@ def _perhaps_yet_to_come(before: _RunsInStage, after: _RunsInStage) -> list[str]
     ]
 
 
-def _is_too_rare(measured: Measured, having: _RunsInStage, lacking: _RunsInStage) -> bool:
+def _is_too_rare(measured: Measured, having: RunsInStage, lacking: RunsInStage) -> bool:
     """Whether a phase recurs so seldom where it occurs that the runs without it may be too short for it."""
     every = sum(times.iterations for times in having.stages) / sum(map(len, having.times(measured)))
     return max(times.iterations for times in lacking.stages) < 2 * every
 
 
-def _differ_in_length(before: _RunsInStage, after: _RunsInStage) -> bool:
+def _differ_in_length(before: RunsInStage, after: RunsInStage) -> bool:
     lengths = [times.iterations for times in (*before.stages, *after.stages)]
     return max(lengths) > MAX_LENGTH_RATIO * min(lengths)
 
 
-def _wholes(mean: MeanIteration, before: _RunsInStage, after: _RunsInStage) -> Iterator[MeanIteration]:
+def _wholes(mean: MeanIteration, before: RunsInStage, after: RunsInStage) -> Iterator[MeanIteration]:
     old, new = before.whole_iterations(), after.whole_iterations()
     whole = _mean(mean.stage, old, new)
     if not any(_is_worth_naming(w, m) for w, m in ((whole.before, mean.before), (whole.after, mean.after))):

@@ -114,7 +114,7 @@ HEAVY_OUTSIDE: Final[Mapping[str, Heavy]] = {
 
 
 def heavy_phases(shares: PhaseShares) -> list[str]:
-    """Returns the phases that reach their threshold."""
+    """Returns the phases that reach their threshold by what is exposed of them and recurs."""
     return [phase for phase, heavy in HEAVY_SHARES.items() if shares.recurring(phase) >= heavy.threshold]
 
 
