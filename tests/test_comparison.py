@@ -27,7 +27,8 @@ from lightning_timing.gate import Held, check_threshold
 from lightning_timing.median_change import FASTER, NO_DIFFERENCE, NOT_JUDGED, SLOWER, TOO_FEW
 from lightning_timing.phases import CHECKPOINT
 from lightning_timing.run_comparison import compare_runs
-from lightning_timing.run_times import Measured, read_times
+from lightning_timing.run_times import read_times
+from lightning_timing.stage_times import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -638,3 +639,16 @@ def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
     comparison = compare(epochs, epochs)
     assert comparison.of_stages(["validate"]).wholes == comparison.of_measurements(["forward"]).wholes == ()
     assert comparison.of_stages(["train"]).of_measurements(["iteration"]).wholes == comparison.wholes != ()
+
+
+def test_of_batches_that_come_again_the_nearest_is_the_same_one(tmp_path: Path) -> None:
+    """Validation is repeated in an epoch, and one rank left its first batch out."""
+    twice = [*range(5), *range(5)]
+    for rank in range(2):
+        lines = [
+            row(batch, phases(forward=(10 + batch) * MS), start_ns=n, stage="validate") for n, batch in enumerate(twice)
+        ][rank:]
+        write_lines(tmp_path, [header(rank=rank, world_size=2), *lines, end()], rank=rank)
+
+    forward = read_times(tmp_path).stages["validate"].ns[FORWARD]
+    np.testing.assert_array_equal(forward, [(10.0 + batch) * MS for batch in twice[1:]])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from lightning_timing.conditions import Difference
     from lightning_timing.median_change import ChangeVerdict
-    from lightning_timing.run_times import TimeKind
+    from lightning_timing.stage_times import TimeKind
 
 AbsenceKind = Literal["missing", "new", "unmeasured"]
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from lightning_timing.comparison import AbsenceKind
     from lightning_timing.median_change import CenterChange, ChangeVerdict
     from lightning_timing.record_series import FloatArray
-    from lightning_timing.run_times import Measured, RunTimes
+    from lightning_timing.run_times import RunTimes
+    from lightning_timing.stage_times import Measured
 
 MIN_RUNS: Final = 3
 """With fewer runs on a side nothing is known of how much what lies between iterations differs from run to run."""

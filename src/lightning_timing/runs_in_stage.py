@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lightning_timing.clocks import NS_IN_S
 from lightning_timing.phases import ITERATION
-from lightning_timing.run_times import Measured
+from lightning_timing.stage_times import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
