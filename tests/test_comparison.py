@@ -236,6 +236,36 @@ def test_runs_with_batches_of_different_sizes_are_compared_by_samples(tmp_path: 
     assert check_threshold(compare(large, small), 0.05, ["iteration"]).is_crossed
 
 
+def test_what_only_some_iterations_have_is_compared_by_what_it_takes_each_time(tmp_path: Path) -> None:
+    """Gradients that were accumulated over four small batches: as many optimizer's steps, waits and saves as before."""
+
+    def run(name: str, samples: int, every: int, iterations: int) -> RunTimes:
+        many_ns = []
+        for n, ms in enumerate(noisy_ms(samples, iterations=iterations, center=3.0 * samples / 16)):
+            step = {"optimizer_step": 5 * MS} if n % every == every - 1 else {}
+            many_ns.append(phases(forward=round(ms * MS), **step))
+        lines = [*rows(many_ns, samples=samples), *[outside("first_data_wait", 100 * MS, start_ns=0)] * 4]
+        return read_times(write_lines(tmp_path / name, [header(), *lines, end()]))
+
+    found = compare_runs([run("a", 16, 4, 790)], [run("b", 64, 1, 190)])
+    for name in ("optimizer_step", "first_data_wait"):
+        assert changes(found)[name].change == pytest.approx(0)
+    (mean,) = found.means
+    assert mean.after.time_s == pytest.approx(mean.before.time_s, rel=0.02)
+    assert changes(found)["iteration"].verdict == NOT_JUDGED
+    assert not check_threshold(found, 0.05, ["iteration"]).is_crossed
+    assert found.notes == (ONE_RUN_A_SIDE,)
+
+
+def test_runs_of_different_numbers_of_processes_are_compared_as_they_are(tmp_path: Path) -> None:
+    for name, world_size, samples in (("a", 1, 64), ("b", 2, 32)):
+        for rank in range(world_size):
+            found = rows([phases(forward=MS)] * 20, samples=samples)
+            write_lines(tmp_path / name, [header(rank=rank, world_size=world_size), *found, end()], rank=rank)
+
+    assert compare(tmp_path / "a", tmp_path / "b").batch_sizes == ()
+
+
 def test_as_many_samples_are_as_long_a_run_whatever_the_batches(tmp_path: Path) -> None:
     small = [read_times(of_batches(tmp_path / f"a{n}", 16, 3.0, iterations=90)) for n in range(3)]
     large = [read_times(of_batches(tmp_path / f"b{n}", 64, 7.0, iterations=15)) for n in range(3)]
@@ -641,14 +671,43 @@ def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
     assert comparison.of_stages(["train"]).of_measurements(["iteration"]).wholes == comparison.wholes != ()
 
 
-def test_of_batches_that_come_again_the_nearest_is_the_same_one(tmp_path: Path) -> None:
-    """Validation is repeated in an epoch, and one rank left its first batch out."""
-    twice = [*range(5), *range(5)]
+@pytest.mark.parametrize("lacking", [0, 7, 39])
+def test_a_batch_that_one_rank_lacks_shifts_none_of_the_others(lacking: int, tmp_path: Path) -> None:
+    """With an optimizer's step in one of four."""
+    many_ns = [phases(forward=(10 + n % 4) * MS, **({"optimizer_step": MS} if n % 4 == 3 else {})) for n in range(40)]
+    for rank in range(2):
+        lines = [line for line in rows(many_ns) if not rank or line.batch_idx != lacking]
+        write_lines(tmp_path, [header(rank=rank, world_size=2), *lines, end()], rank=rank)
+
+    train = read_times(tmp_path).stages["train"]
+    common = [ns for n, ns in enumerate(many_ns) if n != lacking]
+    np.testing.assert_array_equal(train.ns[FORWARD], [ns["forward"] for ns in common])
+    assert len(train.ns[Measured("optimizer_step", "host")]) == sum("optimizer_step" in ns for ns in common)
+
+
+def test_batches_that_come_again_in_an_epoch_belong_together_in_their_order(tmp_path: Path) -> None:
+    """As validation that is repeated."""
     for rank in range(2):
         lines = [
-            row(batch, phases(forward=(10 + batch) * MS), start_ns=n, stage="validate") for n, batch in enumerate(twice)
-        ][rank:]
+            row(n % 5, phases(forward=(10 + n + 100 * rank) * MS), start_ns=n, stage="validate")
+            for n in range(10 - rank)
+        ]
         write_lines(tmp_path, [header(rank=rank, world_size=2), *lines, end()], rank=rank)
 
     forward = read_times(tmp_path).stages["validate"].ns[FORWARD]
-    np.testing.assert_array_equal(forward, [(10.0 + batch) * MS for batch in twice[1:]])
+    np.testing.assert_array_equal(forward, [(60.0 + n) * MS for n in range(9)])
+
+
+def test_a_rank_with_few_of_the_iterations_is_said(tmp_path: Path) -> None:
+    times = write_ranks(tmp_path, [phases(forward=MS)] * 100, [phases(forward=MS)] * 5)
+
+    assert times.problems == ("train: of the 100 iterations of the first rank 5 are on all ranks, and compared",)
+
+
+def test_the_batches_of_ranks_that_have_different_sizes_have_none(tmp_path: Path) -> None:
+    """Or it would depend on which of them is the first."""
+    for rank, samples in enumerate((16, 64)):
+        found = rows([phases(forward=MS)] * 20, samples=samples)
+        write_lines(tmp_path, [header(rank=rank, world_size=2), *found, end()], rank=rank)
+
+    assert read_times(tmp_path).stages["train"].batch_size is None

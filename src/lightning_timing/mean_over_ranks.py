@@ -7,7 +7,7 @@ mean over the ranks is taken, for its parts over those ranks that have them.
 from __future__ import annotations
 
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,48 +20,64 @@ from lightning_timing.stage_times import Measured, StageTimes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from lightning_timing.figures import StageSummary
     from lightning_timing.record_series import FloatArray, IntArray, StageSeries
+    from lightning_timing.stage_times import TimeKind
 
-_EVERYWHERE: Final = slice(None)
+_CLOCKS: Final[tuple[TimeKind, ...]] = ("host", "device")
+_REPEATED_BITS: Final = 20
+_EPOCH_BITS: Final = 44
+"""Leaves room for 16 million batches in an epoch, each of which comes a million times."""
 
 
 class MeanOverRanks:
-    """Adds up the times of a stage rank by rank."""
+    """Adds up the times of a stage rank by rank: of the iterations that all of them have, by their batches."""
 
     def __init__(self) -> None:
         self._columns: dict[Measured, _Column] = {}
         self._outside: dict[Measured, _Column] = {}
         self._parents: dict[str, str | None] = {}
-        self._batches_of_first: _Batches | None = None
+        self._batches: IntArray = np.empty(0, dtype=np.int64)  # of the first rank, in order of their numbers
+        self._places: IntArray = self._batches  # of these, among its iterations
+        self._ranks_at: FloatArray = np.empty(0)
         self._ranks = 0
-        self._of_all_ranks = slice(0, 0)
-        self._batch_size: int | None = None
+        self._batch_sizes: set[int | None] = set()
         self._samples = 0.0
         self._seconds = 0.0
         self._between: list[tuple[Mapping[str, float], int]] = []
 
     def add(self, series: StageSeries) -> None:
         """Adds a rank, which has at least one iteration in the stage."""
-        batches = _Batches(series.epoch, series.batch_idx)
-        if self._batches_of_first is None:
-            self._batches_of_first, self._of_all_ranks = batches, slice(0, len(series))
-            self._batch_size = _fixed_batch_size(series)
-        place = _place_among(self._batches_of_first, batches)
-        begin, end = self._of_all_ranks.start, self._of_all_ranks.stop
-        self._of_all_ranks = slice(max(begin, place), min(end, place + len(series)))
+        numbers = _batch_numbers(series)
+        if not self._ranks:
+            self._places = np.argsort(numbers)
+            self._batches = numbers[self._places]
+            self._ranks_at = np.zeros(len(series))
+        found = np.minimum(np.searchsorted(self._batches, numbers), len(self._batches) - 1)
+        is_known = self._batches[found] == numbers
+        places = self._places[found[is_known]]
         self._ranks += 1
-        for name in series.ns:
-            self._columns.setdefault(Measured(name, "host"), _Column()).add(series.ns[name], place)
-        for name in series.device_ns:
-            self._columns.setdefault(Measured(name, "device"), _Column()).add(series.device_ns[name], place)
+        self._ranks_at[places] += 1
+        for clock in _CLOCKS:
+            columns = series.ns if clock == "host" else series.device_ns
+            for name in columns:
+                column = self._columns.setdefault(Measured(name, clock), _Column(len(self._ranks_at)))
+                column.add(columns[name][is_known], places)
         for name, times in series.outside.items():
-            self._outside.setdefault(Measured(name, "host"), _Column()).add(times)
+            self._outside.setdefault(Measured(name, "host"), _Column(0)).add(times, np.arange(len(times)))
         for name in (*series.ns, *series.outside):
             self._parents.setdefault(name, parent_of(name, series))
+        self._batch_sizes.add(_fixed_batch_size(series))
         self._samples += float(series.samples.sum())
         self._seconds += _paced_ns(series) / NS_IN_S
         self._between.append((_between_ns(series), len(series)))
+
+    @property
+    def on_all_ranks(self) -> tuple[int, int]:
+        """How many iterations all ranks have, and how many the first one has."""
+        return int(np.count_nonzero(self._ranks_at == self._ranks)), len(self._ranks_at)
 
     def build(self, summary: StageSummary | None, warmup_iterations: int) -> StageTimes:
         """Returns the means over the ranks.
@@ -70,15 +86,15 @@ class MeanOverRanks:
             summary: Tells which measurement encloses which, if there is one.
             warmup_iterations: Iterations that were left out before the first row.
         """
-        all_ranks = self._of_all_ranks
-        ns = {measured: column.mean(all_ranks) for measured, column in self._columns.items()}
+        chosen = self._ranks_at == self._ranks
+        ns = {measured: column.mean(chosen) for measured, column in self._columns.items()}
         ns.update({m: column.mean() for m, column in self._outside.items() if m not in self._columns})
-        iterations = (all_ranks.stop - all_ranks.start) * self._ranks
+        iterations = self.on_all_ranks[0] * self._ranks
         measurements = summary.measurements if summary else {}
         return StageTimes(
             ns={measured: times for measured, times in ns.items() if len(times)},
             part_ns={
-                name: column.total(all_ranks) / iterations
+                name: column.total(chosen) / iterations
                 for (name, clock), column in self._columns.items()
                 if clock == "host" and iterations > 0
             },
@@ -89,7 +105,7 @@ class MeanOverRanks:
                 for name in dict.fromkeys(name for ns, _ in self._between for name in ns)
             },
             iterations=fmean(rows + warmup_iterations for _, rows in self._between),
-            batch_size=self._batch_size,
+            batch_size=next(iter(self._batch_sizes)) if len(self._batch_sizes) == 1 else None,
         )
 
 
@@ -115,62 +131,46 @@ def _between_ns(series: StageSeries) -> dict[str, float]:
     }
 
 
-class _Batches(NamedTuple):
-    """Which batches the iterations of a rank had: their epochs and their indices in them."""
+def _batch_numbers(series: StageSeries) -> IntArray:
+    """Returns for each iteration a number that the iterations of other ranks with the same batch have too.
 
-    epoch: IntArray
-    batch_idx: IntArray
-
-    def places_of_first(self, other: _Batches) -> list[int]:
-        """Returns the places here that have the first batch of another rank."""
-        same = (self.epoch == other.epoch[0]) & (self.batch_idx == other.batch_idx[0])
-        found: list[int] = np.flatnonzero(same).tolist()
-        return found
-
-
-def _place_among(first_rank: _Batches, batches: _Batches) -> int:
-    """Returns where in the iterations of the first rank those of another begin, below 0 if they begin before them.
-
-    Ranks seldom differ in their first one: where one of them compiled longer, which counts as warm-up.
+    It is made of the epoch, the batch's index in it, and how often that batch has come before, as where validation is
+    repeated in an epoch.
     """
-    later, earlier = first_rank.places_of_first(batches), batches.places_of_first(first_rank)
-    # The nearest: where validation is repeated in an epoch, its batches are there again.
-    return min((*later[:1], *(-place for place in earlier[:1])), key=abs, default=0)
+    batches = (series.epoch << _EPOCH_BITS) + (series.batch_idx << _REPEATED_BITS)
+    _, number, times = np.unique(batches, return_inverse=True, return_counts=True)
+    repeated = np.empty(len(batches), dtype=np.int64)
+    repeated[np.argsort(number, kind="stable")] = np.arange(len(batches)) - np.repeat(np.cumsum(times) - times, times)
+    return batches + repeated
 
 
 class _Column:
     """The times of one measurement, added up over the ranks: each time at its place, of the ranks that have it."""
 
-    def __init__(self) -> None:
-        self._sum: FloatArray = np.empty(0)
-        self._ranks: FloatArray = np.empty(0)
+    def __init__(self, length: int) -> None:
+        self._sum: FloatArray = np.zeros(length)
+        self._ranks: FloatArray = np.zeros(length)
 
-    def add(self, times: FloatArray, place: int = 0) -> None:
+    def add(self, times: FloatArray, places: IntArray) -> None:
         """Adds a rank.
 
         Args:
             times: Its times, NaN where the measurement did not occur.
-            place: Where the first of them belongs; those that would belong below 0 are left out.
+            places: The place of each of them, no two the same.
         """
-        times = times[max(-place, 0) :]
+        missing = int(places.max(initial=-1)) + 1 - len(self._sum)
+        if missing > 0:
+            self._sum, self._ranks = np.pad(self._sum, (0, missing)), np.pad(self._ranks, (0, missing))
         present = ~np.isnan(times)
-        self._sum = _added(self._sum, np.where(present, times, 0.0), max(place, 0))
-        self._ranks = _added(self._ranks, present.astype(np.float64), max(place, 0))
+        self._sum[places[present]] += times[present]
+        self._ranks[places[present]] += 1
 
-    def mean(self, places: slice = _EVERYWHERE) -> FloatArray:
-        """Returns the mean over the ranks at each of these places where any of them has a time."""
-        occurred = self._ranks[places] > 0
-        mean: FloatArray = self._sum[places][occurred] / self._ranks[places][occurred]
+    def mean(self, chosen: NDArray[np.bool_] | None = None) -> FloatArray:
+        """Returns the mean over the ranks at each of the chosen places where any of them has a time."""
+        occurred = self._ranks > 0 if chosen is None else (self._ranks > 0) & chosen
+        mean: FloatArray = self._sum[occurred] / self._ranks[occurred]
         return mean
 
-    def total(self, places: slice) -> float:
-        """Returns the sum over these places and all ranks."""
-        return float(self._sum[places].sum())
-
-
-def _added(column: FloatArray, other: FloatArray, place: int) -> FloatArray:
-    """Returns the sum of a column and another that begins at a place in it; what either lacks counts as 0."""
-    total = np.zeros(max(len(column), place + len(other)))
-    total[: len(column)] = column
-    total[place : place + len(other)] += other
-    return total
+    def total(self, chosen: NDArray[np.bool_]) -> float:
+        """Returns the sum over the chosen places and all ranks."""
+        return float(self._sum[chosen].sum())

@@ -29,7 +29,7 @@ from lightning_timing.median_change import (
     median_change,
 )
 from lightning_timing.mostly_in import mostly_in
-from lightning_timing.phases import PHASES, STAGES, place_in_loop, whole_of
+from lightning_timing.phases import ITERATION, PHASES, STAGES, place_in_loop, whole_of
 from lightning_timing.runs_in_stage import ITERATION_ON_HOST, MAX_FREQUENCY_RATIO, RunsInStage
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ MIN_BETWEEN: Final = 0.005
 """The least share of the time for which what lies between iterations is named."""
 MIN_PART: Final = 0.1
 """The least share in the mean iteration's change for which a phase is named."""
+_OTHER_PHASES: Final = "each iteration has other phases before than after: see the mean iteration"
 _DIFFERENT_LENGTHS: Final = "runs of different lengths: what occurs once weighs less in a longer one"
 
 
@@ -60,11 +61,12 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
         after: The runs to compare them with.
     """
     sides = {stage: (RunsInStage(before, stage), RunsInStage(after, stage)) for stage in STAGES}
-    notes = comparison_notes(before, after, sides)  # by iterations, whatever their batches
     batch_sizes = tuple(differ for stage, (old, new) in sides.items() if (differ := _batch_sizes(stage, old, new)))
+    if len({run.world_size for run in (*before, *after)}) > 1:
+        batch_sizes = ()  # how many samples all processes have together is not known: they may share them
     for sizes in batch_sizes:
-        for side in sides[sizes.stage]:
-            side.stages = [times.of_samples(sizes.samples) for times in side.stages]
+        _take_by_samples(sizes, *sides[sizes.stage])
+    notes = comparison_notes(before, after, sides)
     found = [item for stage, (old, new) in sides.items() for item in _compare_stage(stage, old, new)]
     means = tuple(mean for stage, (old, new) in sides.items() for mean in _means(stage, old, new))
     of_one_rank = any(run.world_size > 1 for run in (*before, *after))
@@ -103,6 +105,8 @@ def _compare_stage(stage: str, before: RunsInStage, after: RunsInStage) -> Itera
             old, new = before.times(measured), after.times(measured)
             if old and new:
                 change = _change(stage, measured, parents.get(measured.name), old, new)
+                if measured.name == ITERATION and not (before.median_is_alike and after.median_is_alike):
+                    change = change.unanswered(NOT_JUDGED, _OTHER_PHASES)
                 yield _unless_frequency_differs(change, measured, before, after)
             else:
                 kind = _absence_kind(bool(old), bool(new))
@@ -135,6 +139,17 @@ def _unless_frequency_differs(
         old, new = (f"{side.occurrences(measured):.3g}" for side in (before, after))
         reason = f"{old} times a run before, {new} after: see the iteration with what lies between"
     return change.unanswered(verdict, reason)
+
+
+def _take_by_samples(sizes: BatchSizes, before: RunsInStage, after: RunsInStage) -> None:
+    """Makes the times of a stage those of as many samples on both sides."""
+    in_each = before.in_each_iteration() & after.in_each_iteration()
+    in_each_of_one = before.in_each_iteration() ^ after.in_each_iteration()
+    if any(name in PHASES for name, _ in in_each_of_one):
+        # Such as an optimizer's step where gradients are accumulated on one side: the median has it on the other alone.
+        before.median_is_alike = after.median_is_alike = False
+    for side in (before, after):
+        side.stages = [times.of_samples(sizes.samples, in_each) for times in side.stages]
 
 
 def _means(stage: str, before: RunsInStage, after: RunsInStage) -> Iterator[MeanIteration]:

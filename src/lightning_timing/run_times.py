@@ -13,7 +13,7 @@ from lightning_timing.record_rank import run_id
 from lightning_timing.record_reader import ProblemLog, chosen_run, iter_ranks, summary_covering, timing_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from lightning_timing.record_rank import RankRecord
@@ -85,5 +85,13 @@ def read_times(path: Path) -> RunTimes:
             for stage, found in summaries.items()
         },
         contention=None if summary is None else contention_in(summary),
-        problems=problems.lines(),
+        problems=(*problems.lines(), *_too_few_in_common(stages)),
     )
+
+
+def _too_few_in_common(stages: Mapping[str, MeanOverRanks]) -> Iterator[str]:
+    """Says in which stages most of the first rank's iterations are left out, since another rank has not got them."""
+    for stage, mean in stages.items():
+        common, of_first = mean.on_all_ranks
+        if 2 * common < of_first:
+            yield f"{stage}: of the {of_first:,} iterations of the first rank {common:,} are on all ranks, and compared"

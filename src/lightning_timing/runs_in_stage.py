@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lightning_timing.run_times import RunTimes
 
 ITERATION_ON_HOST: Final = Measured(ITERATION, "host")
+_NEARLY_ALL: Final = 0.8
 MAX_FREQUENCY_RATIO: Final = 1.5
 """What occurs so much more or less often is not judged by what it takes when it occurs."""
 
@@ -34,6 +35,7 @@ class RunsInStage:
         parents: The enclosing measurement of each, or None.
         samples_per_s: Samples a second, the geometric mean of the runs; None where not all know theirs.
         unmeasured: What is known in it without a figure.
+        median_is_alike: Whether the median of an iteration is of the same phases as on the other side, as far as known.
     """
 
     def __init__(self, runs: Sequence[RunTimes], stage: str) -> None:
@@ -43,11 +45,20 @@ class RunsInStage:
         self.parents = {name: parent for times in reversed(self.stages) for name, parent in times.parents.items()}
         rates = [times.samples_per_s for times in self.stages if times.samples_per_s is not None]
         self.samples_per_s = geometric_mean(rates) if rates and len(rates) == len(self.stages) else None
+        self.median_is_alike = True
         self.unmeasured = [Measured(name, "host") for run in runs for name in run.unmeasured.get(stage, ())]
 
     def times(self, measured: Measured) -> list[FloatArray]:
         """Returns the times of a measurement in each run that has any, in nanoseconds."""
         return [times.ns[measured] for times in self.stages if measured in times.ns]
+
+    def in_each_iteration(self) -> set[Measured]:
+        """What the iterations of each run have, but for a few of them."""
+        found = {which for which in self.measured if which.clock == "device" or self.has_in_iterations(which)}
+        for times in self.stages:
+            least = _NEARLY_ALL * len(times.ns.get(ITERATION_ON_HOST, ()))
+            found = {measured for measured in found if len(times.ns.get(measured, ())) >= least}
+        return found
 
     def has_in_iterations(self, measured: Measured) -> bool:
         """Whether a measurement occurs in iterations, and not only between them."""

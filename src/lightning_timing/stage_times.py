@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from lightning_timing.record_series import FloatArray
 
@@ -36,7 +36,7 @@ class StageTimes:
             nanoseconds: the mean over the ranks. The iterations of warm-up have theirs too, since that is measured from
             the start.
         iterations: How many there were, those of warm-up included: the mean over the ranks.
-        batch_size: Samples in a batch of the first rank; None where it is not known, or not the same in most of them.
+        batch_size: Samples in a batch; None where that is not known, or not the same in most of them and on all ranks.
     """
 
     ns: Mapping[Measured, FloatArray]
@@ -52,15 +52,19 @@ class StageTimes:
         """An iteration's part of all that lies between iterations, in nanoseconds."""
         return sum(self.between_part_ns.values())
 
-    def of_samples(self, samples: int) -> StageTimes:
+    def of_samples(self, samples: int, in_each: Collection[Measured]) -> StageTimes:
         """Returns the times that so many samples have, in place of those of a batch, whose size is known.
 
         What counts iterations then counts as many times so many samples.
+
+        Args:
+            samples: The number of samples.
+            in_each: What each iteration has. What only some have, or none, has a time for each occurrence, as before.
         """
         batches = samples / (self.batch_size or samples)
         return replace(
             self,
-            ns={measured: batches * times for measured, times in self.ns.items()},
+            ns={measured: batches * times if measured in in_each else times for measured, times in self.ns.items()},
             part_ns={name: batches * ns for name, ns in self.part_ns.items()},
             between_part_ns={name: batches * ns for name, ns in self.between_part_ns.items()},
             iterations=self.iterations / batches,
