@@ -121,8 +121,15 @@ def test_what_is_raised_otherwise_is_a_failure_as_before() -> None:
     assert failsafe.is_off
 
 
+def nothing_in_particular(*_: Any, **__: Any) -> None:
+    """A hook that the Trainer calls before it notes the handlers that it finds."""
+
+
+@pytest.mark.parametrize("hooks", [{}, {"setup": nothing_in_particular}], ids=["plain", "with-a-setup"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_no_handler_is_left_after_a_run_that_is_followed_at_once(fails: bool, tmp_path: Path) -> None:
+def test_no_handler_is_left_after_a_run_that_is_followed_at_once(
+    fails: bool, hooks: dict[str, Any], tmp_path: Path
+) -> None:
     before = signal.getsignal(signal.SIGINT)
     ours = [StopwatchCallback(), CUDAProfilerCallback(start_step=10**6, runtime=FakeRuntime())]
     during: list[Any] = []
@@ -132,7 +139,7 @@ def test_no_handler_is_left_after_a_run_that_is_followed_at_once(fails: bool, tm
         if fails and args[-1]:
             raise ZeroDivisionError
 
-    module = tiny_module(lightning(), on_train_batch_end=look)
+    module = tiny_module(lightning(), on_train_batch_end=look, **hooks)
     with our_warnings(), pytest.raises(ZeroDivisionError) if fails else nullcontext():
         fit_tiny(lightning(), tmp_path, module, tiny_loader(3), callbacks=ours)
 

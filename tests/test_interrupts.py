@@ -294,3 +294,28 @@ def test_a_guard_that_is_closed_within_an_undisturbed_context_is_gone_with_that(
     with pytest.raises(KeyboardInterrupt):
         interrupted(guard.close, ctrl_c)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_closed_guards_that_somebody_puts_back_do_not_add_up() -> None:
+    """As the Trainer does with the handler that it found, after each run that failed."""
+    guard = InterruptGuard()
+    for _ in range(2000):
+        guard = InterruptGuard()
+        within(guard)
+        guard.close()
+        signal.signal(signal.SIGINT, guard)
+    assert guard._previous is signal.default_int_handler
+
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_the_handler_of_a_guard_that_may_not_stay_is_gone_after_each_context() -> None:
+    done: list[str] = []
+    guard = InterruptGuard(may_stay=False)
+    with pytest.raises(KeyboardInterrupt):
+        within(guard, ctrl_c, partial(done.append, "all"))
+
+    assert done == ["all"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

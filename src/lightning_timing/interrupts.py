@@ -99,11 +99,16 @@ class InterruptGuard:
 
     Between two uses the handler passes each SIGINT on. The first use, and `close`, must be on the main thread:
     elsewhere they do nothing. Where other code has set a handler meanwhile, each use is a context of `undisturbed`.
+
+    Attributes:
+        may_stay: Whether the handler may stay in place; else each use is a context of `undisturbed`. It must not where
+            other code is about to note the handler that it finds, and to set that again when the guard is closed.
     """
 
-    __slots__ = ("_depth", "_instead", "_is_closed", "_noted", "_previous")
+    __slots__ = ("_depth", "_instead", "_is_closed", "_noted", "_previous", "may_stay")
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_stay: bool = True) -> None:
+        self.may_stay = may_stay
         self._depth = 0
         self._is_closed = False
         self._instead: undisturbed | None = None
@@ -118,8 +123,10 @@ class InterruptGuard:
     def _enter_without_own_handler(self) -> None:
         if self._is_closed:  # the edge at which it was closed ends
             return
-        if self._previous is None and get_ident() == main_thread().ident:
+        if self.may_stay and self._previous is None and get_ident() == main_thread().ident:
             previous = _handler_of(_SIGINT)
+            while type(previous) is InterruptGuard and previous._is_closed:
+                previous = previous._previous  # other code has set a closed one again: they must not add up
             if callable(previous) and type(previous) is not undisturbed:
                 self._previous = previous
                 _set_handler(_SIGINT, self)

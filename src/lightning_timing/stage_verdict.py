@@ -39,6 +39,8 @@ from lightning_timing.verdict_rules import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lightning_timing.figures import CpuUsage, DeviceSummary, MeasurementSummary, StageSummary
 
 _SLOW: Final = 1.5
@@ -134,9 +136,6 @@ def _by_evenness(shares: PhaseShares, iteration: MeasurementSummary) -> Verdict 
     times = _pace_of(iteration)
     if not times.total_s or (beyond := beyond_median_s(times) / times.total_s) < UNEVEN_SHARE:
         return None
-    measurements = shares.measurements
-    present = [phase for phase in PHASES if phase in measurements]
-    phase = max(present, key=lambda phase: _sets_apart_s(measurements[phase], iteration.count), default=OTHER)
     where = "" if times is iteration else " on the device"
     uneven = f"what slow iterations take beyond the median is {percent(beyond)} of the time{where}"
     if times is iteration and iteration.p50_s:
@@ -144,12 +143,31 @@ def _by_evenness(shares: PhaseShares, iteration: MeasurementSummary) -> Verdict 
         is_frequent = in_100 >= _SLOW
         uneven += f", one in 100 takes {in_100:.1f}" if is_frequent else f", the longest one takes {longest:.1f}"
         uneven += " times the median" + (" or more" if is_frequent else "")
-    taken = f"with {percent(shares.of(phase))} of the time; the model's own work takes {percent(shares.of_compute())}"
-    if phase in measurements and _is_in_some(measurements[phase], iteration.count):
-        every = iteration.count / max(measurements[phase].count, 1)
-        some = f"{phase} is in one of {every:.3g} alone"
+    of_compute = f"the model's own work takes {percent(shares.of_compute())}"
+    phase = _what_sets_apart(shares.measurements, iteration.count, at_least_s=beyond * times.total_s / 2)
+    if phase is None:
+        return Verdict(UNEVEN_STEPS, f"{uneven}; {of_compute}", see_what_varies("one of the phases"))
+    taken = f"with {percent(shares.of(phase))} of the time; {of_compute}"
+    if _is_in_some(shares.measurements[phase], iteration.count):
+        every = iteration.count / shares.measurements[phase].count
+        some = f"{phase} comes once in {every:.3g} of them"
         return Verdict(UNEVEN_STEPS, f"{uneven}; {some}, {taken}", see_what_calls_for(phase))
-    return Verdict(UNEVEN_STEPS, f"{uneven}; the largest part of that is in {phase}, {taken}", see_what_varies(phase))
+    return Verdict(UNEVEN_STEPS, f"{uneven}; most of that is in {phase}, {taken}", see_what_varies(phase))
+
+
+def _what_sets_apart(measurements: Mapping[str, MeasurementSummary], iterations: int, at_least_s: float) -> str | None:
+    """Returns the phase that sets slow iterations apart by so much time or more; None where none is known to.
+
+    One that comes several times in an iteration, as `backward` with several losses, may always do so: what its
+    intervals take beyond their median says nothing of the iterations.
+    """
+    found = {
+        phase: _sets_apart_s(measurements[phase], iterations)
+        for phase in PHASES
+        if phase in measurements and measurements[phase].count <= iterations
+    }
+    phase = max(found, key=found.__getitem__, default=None)
+    return phase if phase is not None and found[phase] >= at_least_s else None
 
 
 def _by_rest(shares: PhaseShares, cpu_usage: CpuUsage | None) -> Verdict:

@@ -81,7 +81,8 @@ class Session:
         self._exceptions = ExceptionWatch(self.failsafe)
         self.on_exception = self._exceptions.on_exception
         meanings = ActionMeanings(trainer, self.machine, self._exceptions.raised, epoch_begins)
-        self._guard = InterruptGuard()
+        # The Trainer notes the handlers after the hooks of `setup`, and sets them again when it fails.
+        self._guard = InterruptGuard(may_stay=entry_point != "fit")
         self.trail = Trail(self.failsafe, self._guard)
         self._can_be_late = not _fetches_by_itself(trainer.lightning_module)
         self._tap = ProfilerTap(trainer.profiler, self.machine, meanings, self.trail, self.failsafe)
@@ -159,6 +160,7 @@ class Session:
     def _epoch_begins(self, trainer: Any) -> None:
         """Begins an epoch, and reads what was not settled in `setup` or may have changed since the last epoch."""
         self.machine.epoch_began()
+        self._guard.may_stay = True
         self.size_of = size_of_batches(trainer.train_dataloader)
         self._look_at_optimization(trainer)
         self._look_at_optimizers(trainer)
