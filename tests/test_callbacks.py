@@ -639,7 +639,7 @@ def test_a_run_that_hides_an_earlier_one_in_its_folder_says_so(tmp_path: Path) -
     assert f"{tmp_path / 'timing'} holds the record of an earlier run" in said
     assert "default_root_dir" in said
     (problem,) = read_report(tmp_path).problems
-    assert "1 earlier run in the same file left out: RUN~1 shows it" in problem
+    assert "1 earlier run in the same folder left out: RUN~1 shows it" in problem
 
 
 def test_a_second_stopwatch_says_where_it_writes(tmp_path: Path) -> None:
@@ -687,3 +687,41 @@ def test_each_batch_has_its_own_row_once_a_capture_window_is_closed(tmp_path: Pa
 
     assert [(row["batch_idx"], row["global_step"]) for row in rows(tmp_path)] == [(i, i) for i in range(40)]
     assert [row["start_ns"] for row in rows(tmp_path)] == sorted({row["start_ns"] for row in rows(tmp_path)})
+
+
+@pytest.mark.parametrize("settings", [{}, {"enable": False}, {"ranks": [1]}], ids=str)
+def test_hooks_of_a_subclass_are_its_own(settings: dict[str, Any], tmp_path: Path) -> None:
+    called: list[str] = []
+
+    class Mine(StopwatchCallback):
+        def on_train_batch_start(self, *args: Any) -> None:
+            called.append("batch")
+            super().on_train_batch_start(*args)
+
+        def on_before_optimizer_step(self, *args: Any) -> None:
+            called.append("step")
+            super().on_before_optimizer_step(*args)
+
+    with our_warnings():
+        fit_tiny(lightning(), tmp_path, tiny_module(lightning()), tiny_loader(3), callbacks=[Mine(**settings)])
+
+    assert called == ["batch", "step"] * 3
+
+
+def test_a_callback_that_is_wrapped_in_its_next_run_has_its_hooks(tmp_path: Path) -> None:
+    """What hands hooks on would call those that an earlier run left empty."""
+    pl, timing = lightning(), stopwatch(FakeClock())
+    fit_tiny(pl, tmp_path / "own", tiny_module(pl), tiny_loader(3), callbacks=[timing])
+
+    class Wrapper(pl.Callback):
+        def __getattribute__(self, name: str) -> Any:
+            return (
+                getattr(timing, name)
+                if name.startswith(("on_", "setup", "teardown"))
+                else super().__getattribute__(name)
+            )
+
+    with our_warnings():
+        fit_tiny(pl, tmp_path / "wrapped", tiny_module(pl), tiny_loader(3), callbacks=[Wrapper()])
+
+    assert len(rows(tmp_path / "wrapped")) == 3

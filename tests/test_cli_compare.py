@@ -405,9 +405,10 @@ def test_a_path_is_found_in_the_stage_and_on_the_side_that_has_it(
     both = write_lines(tmp_path / "a", [header(), *spanned("train", "forward"), *spanned("validate", "callbacks")])
     plain = write_run(tmp_path / "b", [4.0] * 20)
 
-    for path in ("forward/net", "callbacks/net"):
-        assert compare(both, both, "--measurement", path) == 0
-    capsys.readouterr()
+    for path, stage in (("forward/net", "train"), ("callbacks/net", "validate")):
+        capsys.readouterr()
+        assert compare(both, both, "--measurement", path, "--fail-above", "5%", "--json") == 0
+        assert [found["stage"] for found in shown(capsys)["fail_above"]["judged"]] == [stage]
     assert compare(both, plain, "--stage", "train", "--measurement", "forward/net", "--json") == 0
     (absence,) = shown(capsys)["absences"]
     assert (absence["measurement"], absence["parent"], absence["kind"]) == ("net", "forward", "missing")

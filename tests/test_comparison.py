@@ -659,7 +659,8 @@ def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
     train, validate = rows([phases(forward=MS)] * 20), rows([phases(forward=MS)] * 20, stage="validate")
     run = write_lines(tmp_path, [header(), *train, *validate, end()])
     comparison = compare(run, run)
-    selected = comparison.of_stages(["validate"]).of_measurements(["forward", "other"])
+    chosen = [("validate", "forward"), ("validate", "other")]
+    selected = comparison.of_measurements([*chosen, ("train", "nothing")])
     assert {(change.stage, change.measurement) for change in selected.changes} == {
         ("validate", "forward"),
         ("validate", "other"),
@@ -667,8 +668,8 @@ def test_a_selection_keeps_what_it_names(tmp_path: Path) -> None:
     assert comparison.of_measurements([]) == comparison
     epochs = write_run_of_epochs(tmp_path / "epochs", [10.0] * 20, 600)
     comparison = compare(epochs, epochs)
-    assert comparison.of_stages(["validate"]).wholes == comparison.of_measurements(["forward"]).wholes == ()
-    assert comparison.of_stages(["train"]).of_measurements(["iteration"]).wholes == comparison.wholes != ()
+    assert comparison.of_stages(["validate"]).wholes == comparison.of_measurements([("train", "forward")]).wholes == ()
+    assert comparison.of_stages(["train"]).of_measurements([("train", "iteration")]).wholes == comparison.wholes != ()
 
 
 @pytest.mark.parametrize("lacking", [0, 7, 39])

@@ -191,7 +191,7 @@ def test_two_runs_one_after_the_other_into_one_folder(tmp_path: Path) -> None:
     assert len(headers(tmp_path)) == 2
     newest = load_run(tmp_path)
     assert newest.ranks[0].stages["train"].batch_idx.tolist() == [0, 1, 2]
-    assert newest.ranks[0].problems == ("1 earlier run in the same file left out: RUN~1 shows it",)
+    assert newest.problems == ("rank 0: 1 earlier run in the same folder left out: RUN~1 shows it",)
     assert newest.summary is not None
     assert newest.summary.stages["train"].iterations == 3
 

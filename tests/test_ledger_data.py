@@ -194,6 +194,19 @@ def test_of_several_loaders_in_step_the_size_is_unknown(sizes: Any, tmp_path: Pa
     assert [row["samples"] for row in rows(tmp_path)] == [None] * 2
 
 
+def test_several_training_loaders_leave_the_size_of_validation_s_batches_known(tmp_path: Path) -> None:
+    module = tiny_module(
+        lightning(),
+        training_step=lambda self, *_: self.layer(torch.ones(1, 2)).sum(),
+        validation_step=lambda *_: None,
+    )
+    loaders = [tiny_loader(2, 8), tiny_loader(2, 8)]
+    fit_tiny(lightning(), tmp_path, module, loaders, tiny_loader(2, 8), callbacks=[stopwatch(FakeClock())])
+
+    assert [row["samples"] for row in rows(tmp_path)] == [None] * 2
+    assert [row["samples"] for row in rows(tmp_path, "validate")] == [8] * 2
+
+
 @pytest.mark.parametrize(
     ("batch", "samples"),
     [
@@ -207,6 +220,9 @@ def test_of_several_loaders_in_step_the_size_is_unknown(sizes: Any, tmp_path: Pa
         pytest.param({"labelled": torch.ones(2, 3), "other": torch.ones(28, 3)}, None, id="two-loaders"),
         pytest.param((torch.ones(9, 16), torch.ones(16)), None, id="time-first"),
         pytest.param({}, None, id="nothing"),
+        pytest.param({"image": IMAGES[:2], "label": [1, 2]}, None, id="mapping-of-lists"),
+        pytest.param({"image": IMAGES[:2]}, None, id="mapping-of-one-list"),
+        pytest.param({"views": [torch.ones(16, 3)] * 2, "label": torch.ones(16)}, 16, id="mapping-of-views"),
         pytest.param((torch.ones(16, 3, 8, 8), BOXES), 16, id="images-and-boxes"),
         pytest.param(tuple(zip(IMAGES, BOXES, strict=True)), None, id="not-collated"),
         pytest.param(tuple(zip(*zip(IMAGES, BOXES, strict=True), strict=True)), None, id="detection"),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from copies import copied_both_ways
 
-from lightning_timing.callbacks.method_watch import MethodWatch
+from lightning_timing.callbacks.method_watch import MethodWatch, _Watched
 from lightning_timing.failsafe import Failsafe
+from lightning_timing.no_op import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,3 +156,29 @@ def test_what_somebody_else_put_in_its_place_stays() -> None:
     watch.close()
     assert logger.log is len
     assert heard.began == 1
+
+
+def test_what_stands_for_another_and_hands_attributes_on_is_left_as_it_was() -> None:
+    """As some loggers do: the watch would lie in what it stands for, and stay there."""
+
+    class Real:
+        def log(self) -> str:
+            return "logged"
+
+    class Forwarding:
+        def __init__(self, real: Real) -> None:
+            object.__setattr__(self, "real", real)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(self.real, name, value)
+
+    real = Real()
+    for _ in range(3):
+        watch = MethodWatch([(Forwarding(real), "log")], nothing, nothing, Failsafe("the watch", strict=True))
+        watch.close()
+
+    assert not isinstance(vars(real).get("log"), _Watched)
+    assert real.log() == "logged"

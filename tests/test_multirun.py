@@ -76,6 +76,18 @@ def test_records_in_folders_of_other_names_are_found_where_there_is_no_other(tmp
         written.rmdir()
     assert [job.name for job in find_jobs(tmp_path)] == ["timing_fold0", "timing_fold1"]
 
+    jobs = tmp_path / "jobs"
+    for number in ("0", "1"):
+        write_job(jobs / number, f"- lr={number}\n", None)
+        for fold in ("fold0", "fold1"):
+            written = write_job(jobs / "written", None, 10)
+            (written / "timing").rename(jobs / number / f"timing_{fold}")
+            written.rmdir()
+    folds = read_multirun(jobs, find_jobs(jobs)).jobs
+    assert {(job.name, job.overrides) for job in folds} == {
+        (f"{number}/timing_{fold}", (f"lr={number}",)) for number in ("0", "1") for fold in ("fold0", "fold1")
+    }
+
     job = write_job(tmp_path / "job", None, 10)
     (write_job(tmp_path / "other", None, 20) / "timing").rename(job / "timing-2")
     assert job in find_jobs(tmp_path)
@@ -205,7 +217,7 @@ def test_overrides_that_are_none_leave_the_job_its_figures(
 
     assert [(job.name, job.overrides, job.problem is None) for job in found.jobs] == [
         ("0", None, False),
-        ("1", (), True),
+        ("1", ("b=1",), True),
     ]
     assert main(["report", str(tmp_path)]) == 0
     assert "overrides.yaml: not" in capsys.readouterr().out
@@ -227,7 +239,7 @@ def test_what_all_jobs_have_in_common_is_of_those_whose_overrides_are_known(
     write_job(tmp_path / "2", "{", 10)
 
     assert main(["report", str(tmp_path)]) == 0
-    assert "all jobs: data=big" in capsys.readouterr().out.splitlines()
+    assert "all jobs that tell: data=big" in capsys.readouterr().out.splitlines()
     assert {job.overrides for job in read_multirun(tmp_path, find_jobs(tmp_path)).jobs} == {("lr=0",), ("lr=1",), None}
 
 

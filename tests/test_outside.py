@@ -172,3 +172,26 @@ def test_what_the_user_measures_is_handed_on_as_of_its_end(between: Between) -> 
 
     assert between.handed == ["before", ("validate", "mine", 54, 4)]
     assert (mine.distribution.count, mine.distribution.total_ns, mine.current) == (1, 4, [])
+
+
+def test_of_several_intervals_the_earlier_ones_lie_before_the_last_and_not_after_it(between: Between) -> None:
+    mine = between.stage.user_measurements["mine"] = Measurement("mine")
+    mine.current.extend((300, 20, 10))
+    mine.begin_ns = 1000
+    between.outside.take_user_times_of(between.stage)
+
+    assert [handed for handed in between.handed if handed != "before"] == [
+        ("train", "mine", 980, 300),
+        ("train", "mine", 1000, 20),
+        ("train", "mine", 1010, 10),
+    ]
+
+
+def test_the_wait_of_an_epoch_without_an_iteration_counts_too(between: Between) -> None:
+    for ns in (3, 5):
+        between.outside.begin_first_wait(resumed=False)
+        between.clock.advance(ns)
+        between.outside.end_first_wait()
+    between.outside.take_first_wait()
+
+    assert between.counted()[FIRST_DATA_WAIT] == (2, 8)

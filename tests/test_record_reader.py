@@ -134,11 +134,11 @@ def test_an_older_run_that_goes_on_does_not_become_the_newer_one(tmp_path: Path)
     newer = [header(segment="newer-0"), *rows([phases(forward=MS)], segment="newer-0"), end(segment="newer-0")]
     some = [header(), *newer, again, *rows([phases(forward=MS)] * 3, segment="run-1"), end(segment="run-1")]
 
-    rank = load_run(write_lines(tmp_path, some)).ranks[0]
+    run = load_run(write_lines(tmp_path, some))
 
-    assert rank.header.segment == "newer-0"
-    assert len(rank.stages["train"]) == 1
-    assert rank.problems == ("1 earlier run in the same file left out: RUN~1 shows it",)
+    assert run.ranks[0].header.segment == "newer-0"
+    assert len(run.ranks[0].stages["train"]) == 1
+    assert run.problems == ("rank 0: 1 earlier run in the same folder left out: RUN~1 shows it",)
 
 
 def test_segments_of_one_run_are_one_series(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_of_two_runs_in_one_file_the_newer_counts(tmp_path: Path) -> None:
     run = load_run(write_lines(tmp_path, some))
 
     assert run.ranks[0].stages["train"].ns[FORWARD].tolist() == [9 * MS]
-    assert run.problems == ("rank 0: 1 earlier run in the same file left out: RUN~1 shows it",)
+    assert run.problems == ("rank 0: 1 earlier run in the same folder left out: RUN~1 shows it",)
 
 
 def test_a_killed_run_is_read_and_said_to_be_one(tmp_path: Path) -> None:
@@ -244,7 +244,10 @@ def test_a_file_of_a_rank_that_this_run_has_not_is_left_out(tmp_path: Path) -> N
     run = load_run(tmp_path)
 
     assert list(run.ranks) == [0]
-    assert run.problems == ("rank 1: a record of another run is left out",)
+    assert run.problems == (
+        "rank 0: 1 earlier run in the same folder left out: RUN~1 shows it",
+        "rank 1: a record of another run is left out",
+    )
 
 
 def test_a_file_of_another_run_is_left_out_however_short_the_time_between_them(tmp_path: Path) -> None:
@@ -255,7 +258,10 @@ def test_a_file_of_another_run_is_left_out_however_short_the_time_between_them(t
     run = load_run(tmp_path)
 
     assert list(run.ranks) == [0]
-    assert run.problems == ("rank 1: a record of another run is left out",)
+    assert run.problems == (
+        "rank 0: 1 earlier run in the same folder left out: RUN~1 shows it",
+        "rank 1: a record of another run is left out",
+    )
 
 
 def write_two_runs_of_which_only_rank_1_has_the_second(run_dir: Path) -> Path:
@@ -276,7 +282,7 @@ def test_the_newest_run_is_the_newest_of_all_ranks(tmp_path: Path) -> None:
     assert {rank: len(record.stages["train"]) for rank, record in run.ranks.items()} == {1: 4}
     assert run.problems == (
         "rank 0: a record of another run is left out",
-        "rank 1: 1 earlier run in the same file left out: RUN~1 shows it",
+        "rank 1: 1 earlier run in the same folder left out: RUN~1 shows it",
     )
     assert run_id(header().segment) == chosen_run(Path(f"{tmp_path}~1"))
 

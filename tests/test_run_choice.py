@@ -75,7 +75,9 @@ def test_runs_are_found_where_rank_0_wrote_nothing_whole(tmp_path: Path) -> None
 
 
 def test_earlier_runs_are_said_to_be_there_and_how_to_read_them(folder: Path) -> None:
-    assert "rank 0: 2 earlier runs in the same file left out: RUN~1 to RUN~2 show them" in read_report(folder).problems
+    assert (
+        "rank 0: 2 earlier runs in the same folder left out: RUN~1 to RUN~2 show them" in read_report(folder).problems
+    )
 
 
 def test_two_runs_in_one_folder_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

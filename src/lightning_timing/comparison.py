@@ -228,15 +228,19 @@ class Comparison:
             batch_sizes=tuple(sizes for sizes in self.batch_sizes if sizes.stage in stages),
         )
 
-    def of_measurements(self, names: Collection[str]) -> Comparison:
-        """Returns the part that is about these measurements; all of it where none is named."""
-        if not names:
+    def of_measurements(self, chosen: Collection[tuple[str, str]]) -> Comparison:
+        """Returns the part that is about these measurements, each with its stage; all of it where none is chosen."""
+        if not chosen:
             return self
         return replace(
             self,
-            changes=tuple(change for change in self.changes if change.measurement in names),
-            means=self.means if ITERATION in names else (),
-            wholes=self.wholes if ITERATION in names else (),
-            absences=tuple(absence for absence in self.absences if absence.measurement in (None, *names)),
-            throughputs=self.throughputs if ITERATION in names else (),
+            changes=tuple(change for change in self.changes if (change.stage, change.measurement) in chosen),
+            means=tuple(mean for mean in self.means if (mean.stage, ITERATION) in chosen),
+            wholes=tuple(whole for whole in self.wholes if (whole.stage, ITERATION) in chosen),
+            absences=tuple(
+                absence
+                for absence in self.absences
+                if absence.measurement is None or (absence.stage, absence.measurement) in chosen
+            ),
+            throughputs=tuple(found for found in self.throughputs if (found.stage, ITERATION) in chosen),
         )

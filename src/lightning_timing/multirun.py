@@ -74,7 +74,7 @@ class Multirun:
         path: Its folder.
         stage: The stage by which they are compared; None where no job has one.
         by_samples: Whether they are ordered by samples a second, of one rank; else by iterations a second.
-        common_overrides: What all jobs were started with.
+        common_overrides: What all jobs were started with of which that is known, if it is of two or more.
         jobs: The jobs, best first, then those without figures, and then those that failed.
     """
 
@@ -97,7 +97,8 @@ def find_jobs(path: Path) -> list[Path]:
         jobs.update(found.parent for found in path.glob(folders + TIMING_FOLDER) if has_record(found))
     for depth in range(1, _DEPTH + 1):  # folders of other names, such as one for each fold of a cross-validation
         records = {found.parent for found in path.glob("*/" * depth + _RANK_FILES)}
-        jobs.update(found for found in records if found.name != TIMING_FOLDER and found.parent not in jobs)
+        jobs.update(found for found in records if found.name != TIMING_FOLDER and not has_record(found.parent))
+    jobs -= {job for job in jobs if not has_record(job) and any(job in other.parents for other in jobs)}
     here = realpath(path)
 
     def order(job: Path) -> list[tuple[int, str]]:
@@ -125,7 +126,8 @@ def read_multirun(path: Path, jobs: list[Path], stage: str | None = None) -> Mul
     """
     read = [_read_job(job, str(job.relative_to(path))) for job in jobs]
     known = [job.overrides for job in read if job.overrides is not None]
-    common = tuple(override for override in known[0] if all(override in of_job for of_job in known)) if known else ()
+    shared = [override for override in known[0] if all(override in of_job for of_job in known)] if known else []
+    common = tuple(shared) if len(known) > 1 else ()
     read = [
         job if job.overrides is None else replace(job, overrides=tuple(o for o in job.overrides if o not in common))
         for job in read
@@ -178,11 +180,12 @@ def _speed(job: Job, stage: str | None, by_samples: bool) -> float:
 
 
 def _overrides(job: Path) -> tuple[str, ...] | None:
-    """Returns the job's overrides; None where Hydra left no list of them."""
+    """Returns the overrides of a job, or of the one that a folder of a record lies in; None where there are none."""
     import yaml  # comes with hydra-core
 
-    path = job / _HYDRA_FOLDER / "overrides.yaml"
-    if not path.exists():
+    paths = (folder / _HYDRA_FOLDER / "overrides.yaml" for folder in (job, job.parent))
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
         return None
     with open_regular(path) as file:
         data = file.read(_MAX_OVERRIDES_BYTES + 1)

@@ -74,7 +74,7 @@ class Outside:
         """Begins the wait for an epoch's first batch, or (`resumed`) continues it after `end_first_wait`."""
         self._first_wait_begin = self.ledger.read()
         if not resumed:
-            self._first_wait = None
+            self.take_first_wait()  # of an epoch of which no iteration was counted
             self._epoch = self.current_epoch()
 
     def end_first_wait(self) -> None:
@@ -102,9 +102,11 @@ class Outside:
         """
         taken = stage.take_user_times_outside(until_ns)
         for measurement, samples in taken:
+            # Of several since the last iteration only the last one's beginning is known: the others are put before it.
+            end_ns = measurement.begin_ns + samples[-1] - sum(samples)
             for ns in samples:
-                # Of several since the last iteration only the last one's beginning is known.
-                self._hand_on(stage, measurement.name, ns, measurement.begin_ns + ns)
+                end_ns += ns
+                self._hand_on(stage, measurement.name, ns, end_ns)
         return bool(taken)
 
     def _hand_on(self, stage: StageTotals, name: str, ns: int, end_ns: int) -> None:

@@ -134,11 +134,6 @@ class _RankReading:
         end = self._ends.get(header.segment)
         if end is None:
             self._note(NO_END)
-        earlier = len(self._run_ids) - 1
-        if earlier and self._run is None:
-            runs = "run" if earlier == 1 else "runs"
-            how = "RUN~1 shows it" if earlier == 1 else f"RUN~1 to RUN~{earlier} show them"
-            self._note(f"{earlier:,} earlier {runs} in the same file left out: {how}")
         return RankRecord(
             path=self._path,
             header=header,

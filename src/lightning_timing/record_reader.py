@@ -129,7 +129,7 @@ def iter_ranks(folder: Path, problems: ProblemLog, run: str | None = None) -> It
         BadInputError: A file is not a valid record.
     """
     files = rank_files(folder)
-    newest = run if run is not None or len(files) < 2 else next(reversed(_runs_in(folder)), None)
+    runs = [] if run is not None else _runs_in(folder)
     lead: RankRecord | None = None
     named: set[int] = set()
     for rank, path in files.items():
@@ -139,12 +139,12 @@ def iter_ranks(folder: Path, problems: ProblemLog, run: str | None = None) -> It
                 problems.add("nothing whole was written", [rank])
                 named.add(rank)
             continue
-        if newest is not None and run_id(record.header.segment) != newest:
+        if runs and run_id(record.header.segment) != runs[-1]:
             problems.add("a record of another run is left out", [rank])
             named.add(rank)
             continue
         lead = lead or record
-        for problem in record.problems:
+        for problem in (*record.problems, *_left_out(len(runs) - 1)):
             problems.add(problem, [rank])
         named.add(rank)
         yield record
@@ -152,6 +152,15 @@ def iter_ranks(folder: Path, problems: ProblemLog, run: str | None = None) -> It
         expected = _expected_ranks(lead.header)
         if (missing := len(expected) - sum(rank in expected for rank in named)) > 0:
             problems.add("no record of this run", (rank for rank in expected if rank not in named), missing)
+
+
+def _left_out(earlier: int) -> tuple[str, ...]:
+    """Says how many earlier runs are left out, and how they are shown."""
+    if earlier < 1:
+        return ()
+    if earlier == 1:
+        return ("1 earlier run in the same folder left out: RUN~1 shows it",)
+    return (f"{earlier:,} earlier runs in the same folder left out: RUN~1 to RUN~{earlier} show them",)
 
 
 def _expected_ranks(header: SegmentHeader) -> Collection[int]:

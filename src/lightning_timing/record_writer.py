@@ -39,7 +39,8 @@ class RecordWriter:
     Args:
         path: The rank's file. Its folder is made if need be, and made again if it is deleted in mid-run.
         header: The segment's first line.
-        on_failure: Called at most once, with the reason in words, on the thread that calls `append` or `close`.
+        on_failure: Called at most once, with the reason in words, on the thread that calls `append` or `close`,
+            which is the writing thread where `when_idle` appends.
         when_idle: Called on the writing thread before a write for which it was not woken. It may append lines.
         flush_interval_s: Seconds between writes.
         close_timeout_s: Seconds that `close` waits for the storage.

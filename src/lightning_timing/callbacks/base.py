@@ -37,6 +37,7 @@ SKIPPABLE_HOOKS: Final = (
 )
 """Hooks that are set to None in the instance during a run that does not need them. The next run may need them."""
 
+_PACKAGE: Final = __name__.partition(".")[0]
 _INTERRUPTIONS: Final = ("SIGTERMException", "TrialPruned")
 """Names of exceptions that end a run on purpose: Lightning's own, and Optuna's for a trial that is given up."""
 
@@ -92,6 +93,7 @@ class TimingCallback(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins the run for this callback, if enabled."""
+        self._unskip(*_HOOKS_OF_A_BATCH)  # an earlier run skipped them; in this one other code may hand them on
         self._skip(trainer, *self._empty_hooks())
         if not self.enable:
             return
@@ -111,9 +113,19 @@ class TimingCallback(Callback):
         """Sets hooks to None, so that Lightning skips them, as it does with a hook that is not callable.
 
         Does nothing where the callback is not the Trainer's own: other code hands the hooks on, and would call None.
+        Nor are hooks skipped that a subclass has made its own.
         """
         if any(callback is self for callback in trainer.callbacks):
-            vars(self).update(dict.fromkeys(hooks))
+            vars(self).update(dict.fromkeys(hook for hook in hooks if not self._is_overridden(hook)))
+
+    def _is_overridden(self, hook: str) -> bool:
+        found = getattr(type(self), hook)
+        return found is not getattr(Callback, hook) and not found.__module__.startswith(f"{_PACKAGE}.")
+
+    def _unskip(self, *hooks: str) -> None:
+        for hook in hooks:
+            if vars(self).get(hook, hook) is None:
+                del vars(self)[hook]
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._failsafe = Failsafe(self.name_in_messages, strict=self.strict, turn_off=self.turn_off)

@@ -13,13 +13,13 @@ def batch_size(batch: Any) -> int | None:
 
     Looks into tuples, lists and mappings, three levels deep, at the first element of each. An object that is none of
     these may tell its size itself. The size is None where the batch's last tensor has another, and where the batch may
-    hold samples that were not collated.
+    hold samples that were not collated, such as a mapping that begins with a list of tensors and has none beside it.
     """
     try:
         size = _first_dimension(batch)
         if size is None:
             return _number_of_texts(batch)
-        return None if _is_doubtful(batch, size) else size
+        return None if _is_doubtful(batch, size) or _may_be_samples(batch, size) else size
     except Exception:  # noqa: BLE001  # a batch is anybody's object; torch's nested tensors, for one, raise at `shape`
         return None
 
@@ -73,6 +73,19 @@ def _number_of_texts(batch: Any) -> int | None:
     if not isinstance(texts, (tuple, list)) or not isinstance(texts[0], str):
         return None
     return len(texts) if len(texts) == next(filter(None, map(_first_dimension, others)), None) else None
+
+
+def _may_be_samples(batch: Any, size: int) -> bool:
+    """Whether a mapping begins with a list of tensors, as samples are, and has no tensor of that size beside it.
+
+    The crops of collated images lie in a list, too, but have labels beside it.
+    """
+    if not isinstance(batch, Mapping):
+        return False
+    first, *others = batch.values()
+    if not isinstance(first, (tuple, list)) or len(first) < 2 or type(first[0]) is not type(first[-1]):
+        return False
+    return all(tuple(getattr(other, "shape", ()))[:1] != (size,) for other in others)
 
 
 def _is_doubtful(batch: Any, size: int) -> bool:

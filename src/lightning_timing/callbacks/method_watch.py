@@ -92,7 +92,11 @@ class MethodWatch:
             return
         watched = _Watched(instance, method, self)
         try:
+            original = getattr(instance, method)
             setattr(instance, method, watched)
+            if vars(instance).get(method) is not watched:  # it went elsewhere, such as to what the instance stands for
+                setattr(instance, method, original)
+                return
         except Exception:  # noqa: BLE001  # an attribute is set by anybody's code: what cannot be set is not watched
             return
         self._wrapped.append((instance, method, watched))

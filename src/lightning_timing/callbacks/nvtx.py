@@ -12,7 +12,7 @@ from lightning_timing.callbacks.session import Session, leave
 from lightning_timing.failsafe import warn_of_run
 from lightning_timing.measured_iterations import IterationLabel
 from lightning_timing.nvtx_ranges import NVTX_RANGES
-from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, TRAIN
+from lightning_timing.phases import FIRST_DATA_WAIT, ITERATION, STAGES, TRAIN
 from lightning_timing.record import Status
 
 _ENABLED_BEFORE: Final = "the NVTXRangeWrapper was enabled before the run, so no phases are pushed: disable() it first"
@@ -26,7 +26,7 @@ class RangeFollower(PhaseFollower):
 
     def __init__(self) -> None:
         self._stage = TRAIN
-        self._batch_idx = 0
+        self._batch_idx = dict.fromkeys(STAGES, 0)
 
     def begin_stage(self, stage: str) -> None:
         """Notes the stage, the category of the ranges that follow."""
@@ -34,7 +34,7 @@ class RangeFollower(PhaseFollower):
 
     def begin_first_data_wait(self, resumed: bool) -> None:
         """Opens the range of the wait for the first batch, as a new loop over batches begins."""
-        self._batch_idx = 0
+        self._batch_idx[self._stage] = 0
         NVTX_RANGES._push_phase(FIRST_DATA_WAIT, self._stage, 0)
 
     def end_first_data_wait(self) -> None:
@@ -43,7 +43,7 @@ class RangeFollower(PhaseFollower):
 
     def begin_iteration(self) -> None:
         """Opens the iteration's range."""
-        NVTX_RANGES._push_phase(ITERATION, self._stage, self._batch_idx)
+        NVTX_RANGES._push_phase(ITERATION, self._stage, self._batch_idx[self._stage])
 
     def close_iteration(self, at_last: bool) -> None:
         """Closes the iteration's range."""
@@ -51,7 +51,9 @@ class RangeFollower(PhaseFollower):
 
     def count_iteration(self, label: IterationLabel) -> None:
         """Notes the index of the next batch."""
-        self._batch_idx = label.batch_idx + 1
+        # Of several loaders one after the other each begins at 0 again, while the loop goes on.
+        of_training = label.batch_idx if self._stage == TRAIN else self._batch_idx[self._stage]
+        self._batch_idx[self._stage] = of_training + 1
 
     def drop_iteration(self) -> None:
         """Closes the iteration's range."""
@@ -59,7 +61,7 @@ class RangeFollower(PhaseFollower):
 
     def enter(self, phase: str, since_last: bool) -> None:
         """Opens a phase's range."""
-        NVTX_RANGES._push_phase(phase, self._stage, self._batch_idx)
+        NVTX_RANGES._push_phase(phase, self._stage, self._batch_idx[self._stage])
 
     def leave(self, paused: bool) -> None:
         """Closes the innermost phase's range."""

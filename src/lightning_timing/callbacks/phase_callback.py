@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from lightning_timing.callbacks.base import SKIPPABLE_HOOKS, TimingCallback
+from lightning_timing.callbacks.batch_size import batch_size
 from lightning_timing.callbacks.followers import PhaseFollower
 from lightning_timing.callbacks.session import Session, call_last, join
 from lightning_timing.failsafe import warn_that_off
@@ -57,10 +58,6 @@ class PhaseCallback(TimingCallback):
         if not call_last(trainer, finish):
             finish()
 
-    def _unskip(self, *hooks: str) -> None:
-        for hook in hooks:
-            vars(self).pop(hook, None)
-
     def _hear_of_steps(self, trainer: Any, is_automatic: bool) -> None:
         """Skips the hook of a step in automatic optimization: there is one optimizer, so nothing to tell apart."""
         if self._session is not None:
@@ -101,11 +98,15 @@ class PhaseCallback(TimingCallback):
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Confirms the batch as the Trainer's own, and labels it."""
         session = self._session
-        if session is None:
-            return
+        if session is not None:
+            self._note_batch(session, trainer, batch, batch_idx, session.size_of)
+
+    def _note_batch(
+        self, session: Session, trainer: Any, batch: Any, batch_idx: int, size_of: Callable[[Any], int | None]
+    ) -> None:
         try:
             if session.is_installed(trainer):
-                size = session.size_of(batch)
+                size = size_of(batch)
                 label = _label((trainer.current_epoch, batch_idx, session.steps.completed, size, False))
                 session.trail.note(session.batch_started, label)
             elif not session.is_deaf and self._is_of(trainer):
@@ -131,8 +132,10 @@ class PhaseCallback(TimingCallback):
     def _evaluation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Confirms the batch of another stage."""
-        PhaseCallback.on_train_batch_start(self, trainer, pl_module, batch, batch_idx)
+        """Confirms the batch of another stage, whose loaders follow one another, so that it is of one of them."""
+        session = self._session
+        if session is not None:
+            self._note_batch(session, trainer, batch, batch_idx, batch_size)
 
     on_validation_batch_start = _evaluation_batch_start
     on_test_batch_start = _evaluation_batch_start

@@ -82,9 +82,10 @@ def run(args: argparse.Namespace) -> int:
     """
     before, after = _sides(args)
     comparison = _of_stages(compare_runs(_read(before), _read(after)), args.stage)
-    names = [name for given in args.measurement for name in _names_meant(given, comparison, args.stage)]
-    comparison = comparison.of_measurements(names)
-    gate = None if args.fail_above is None else check_threshold(comparison, args.fail_above, names or [ITERATION])
+    chosen = [found for given in args.measurement for found in _meant(given, comparison, args.stage)]
+    comparison = comparison.of_measurements(chosen)
+    names = {name for _, name in chosen} or {ITERATION}
+    gate = None if args.fail_above is None else check_threshold(comparison, args.fail_above, names)
     blocks = comparison_blocks(comparison, gate)
     text = comparison_json(comparison, gate) if args.json else rendered(blocks, as_markdown=args.markdown)
     if gate is None:
@@ -150,23 +151,30 @@ def _where(stage: str | None) -> str:
     return f"in {stage or f'any stage but {SANITY_CHECK}'} on either side"
 
 
-def _names_meant(given: str, comparison: Comparison, stage: str | None) -> list[str]:
-    """Returns the measurement of this name; else those that the report's tree shows by it, such as `forward/net`."""
-    names = list(dict.fromkeys(item.measurement for item in comparison.items if item.measurement is not None))
-    meant = [given] if given in names else list(dict.fromkeys(_names_at(given, comparison)))
+def _meant(given: str, comparison: Comparison, stage: str | None) -> list[tuple[str, str]]:
+    """Returns the measurement of this name in each stage that has it; else what the report's tree shows by it.
+
+    Such as `forward/net`, in the stages in which `net` is in `forward`.
+    """
+    measured = [
+        (item.stage, item.measurement, item.parent) for item in comparison.items if item.measurement is not None
+    ]
+    meant = [(of_stage, name) for of_stage, name, _ in measured if name == given] or list(_at(given, measured))
     if not meant:
+        names = list(dict.fromkeys(name for _, name, _ in measured))
         likeliest = dict.fromkeys((*get_close_matches(given, names), *names))
         known = listed(list(likeliest)[:_NAMES_SHOWN], len(likeliest))
         raise BadInputError(f"no measurement {given!r} {_where(stage)}; there is {known or 'none'}")
     return meant
 
 
-def _names_at(given: str, comparison: Comparison) -> Iterator[str]:
-    """Yields the measurements that a stage has at the end of this path."""
-    for stage in STAGES:
-        found = [item for item in comparison.items if item.stage == stage]
-        parents = {item.measurement: item.parent for item in found if item.measurement is not None}
-        yield from (name for name in parents if f"/{_path(name, parents)}".endswith(f"/{given}"))
+def _at(given: str, measured: Iterable[tuple[str, str, str | None]]) -> Iterator[tuple[str, str]]:
+    """Yields the stages and measurements that have this path at the end of theirs."""
+    parents: dict[str, dict[str, str | None]] = {}
+    for stage, name, parent in measured:
+        parents.setdefault(stage, {})[name] = parent
+    for stage, of_stage in parents.items():
+        yield from ((stage, name) for name in of_stage if f"/{_path(name, of_stage)}".endswith(f"/{given}"))
 
 
 def _path(name: str, parents: Mapping[str, str | None]) -> str:

@@ -36,7 +36,8 @@ def multirun_blocks(multirun: Multirun) -> list[Block]:
     if multirun.stage is not None:
         lines = [_order_in_words(multirun)]
     if multirun.common_overrides:
-        lines.append(f"all jobs: {_joined(multirun.common_overrides)}")
+        are_known = all(job.overrides is not None for job in multirun.jobs)
+        lines.append(f"all jobs{'' if are_known else ' that tell'}: {_joined(multirun.common_overrides)}")
     lines += _job_problems(multirun.jobs)
     return [
         Heading(f"{printable(str(multirun.path), LONGEST_PATH)}: {plural(len(multirun.jobs), 'job')}"),
