@@ -192,7 +192,8 @@ class Comparison:
         absences: What was not measured on both sides.
         throughputs: Samples a second in each stage of which both sides know them.
         batch_sizes: Those of the stages in which they differ.
-        notes: What to bear in mind, in words.
+        contention: Which runs other processes have disturbed, in words.
+        notes: What else to bear in mind, in words.
     """
 
     before: tuple[str, ...]
@@ -204,6 +205,7 @@ class Comparison:
     absences: tuple[Absence, ...]
     throughputs: tuple[Throughput, ...]
     batch_sizes: tuple[BatchSizes, ...]
+    contention: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property

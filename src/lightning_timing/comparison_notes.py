@@ -43,7 +43,6 @@ def comparison_notes(
     """
     runs_before = {(run.folder, run.run) for run in before}
     notes = [f"{run.path}: {_ON_BOTH_SIDES}" for run in after if (run.folder, run.run) in runs_before]
-    notes += dict.fromkeys(_contention_notes((*before, *after)))
     notes += dict.fromkeys(f"{run.path}: {problem}" for run in (*before, *after) for problem in run.problems)
     if len(before) == len(after) == 1:
         notes.append(ONE_RUN_A_SIDE)
@@ -53,7 +52,7 @@ def comparison_notes(
     return tuple(notes)
 
 
-def _contention_notes(runs: Sequence[RunTimes]) -> Iterator[str]:
+def contention_notes(runs: Sequence[RunTimes]) -> Iterator[str]:
     """Says in which runs others used the machine and, where they did in any, of which that is not known."""
     disturbed = [run for run in runs if run.contention]
     if disturbed:

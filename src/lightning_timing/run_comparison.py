@@ -16,7 +16,7 @@ from lightning_timing.comparison import (
     Side,
     Throughput,
 )
-from lightning_timing.comparison_notes import comparison_notes
+from lightning_timing.comparison_notes import comparison_notes, contention_notes
 from lightning_timing.conditions import differences
 from lightning_timing.median_change import (
     FASTER,
@@ -47,6 +47,8 @@ MAX_LENGTH_RATIO: Final = 1.1
 """Runs further apart in length are not judged by what lies between iterations."""
 MIN_BETWEEN: Final = 0.005
 """The least share of the time for which what lies between iterations is named."""
+MIN_CHANGE: Final = 0.05
+"""The least change of a whole iteration for which its parts are named, where runs are too few to tell."""
 MIN_PART: Final = 0.1
 """The least share in the mean iteration's change for which a phase is named."""
 _OTHER_PHASES: Final = "each iteration has other phases before than after: see the mean iteration"
@@ -84,6 +86,7 @@ def compare_runs(before: Sequence[RunTimes], after: Sequence[RunTimes]) -> Compa
             if old.samples_per_s is not None and new.samples_per_s is not None
         ),
         batch_sizes=batch_sizes,
+        contention=tuple(dict.fromkeys(contention_notes((*before, *after)))),
         notes=notes,
     )
 
@@ -227,8 +230,12 @@ def _wholes(mean: MeanIteration, before: RunsInStage, after: RunsInStage) -> Ite
     elif min(len(old), len(new)) < MIN_RUNS:
         reason = "one run a side" if whole.is_of_single_runs else "fewer than three runs a side"
         whole = whole.unanswered(TOO_FEW, reason)
-    is_changed = whole.verdict in (FASTER, SLOWER, TOO_FEW)
+    is_changed = whole.verdict in (FASTER, SLOWER) or (whole.verdict == TOO_FEW and _is_large(whole))
     yield replace(whole, parts=_parts(whole, before, after, with_between=True)) if is_changed else whole
+
+
+def _is_large(whole: MeanIteration) -> bool:
+    return whole.change is not None and abs(whole.change) >= MIN_CHANGE
 
 
 def _is_worth_naming(whole: Side, mean: Side) -> bool:

@@ -66,11 +66,12 @@ def comparison_blocks(comparison: Comparison, gate: Gate | None) -> list[Block]:
         gate: The changes held against a threshold, or None.
     """
     sides = (f"before: {_paths(comparison.before)}", f"after: {_paths(comparison.after)}")
-    notes = (
-        f"note: {printable(note, _LONGEST_TEXT)}"
-        for note in (*map(_batch_sizes_in_words, comparison.batch_sizes), *comparison.notes)
+    unreliable, notes = (
+        tuple(f"note: {printable(note, _LONGEST_TEXT)}" for note in kind)
+        for kind in (comparison.contention, (*map(_batch_sizes_in_words, comparison.batch_sizes), *comparison.notes))
     )
-    blocks: list[Block] = [Heading("Before and after"), Lines((*_mean_lines(comparison), *sides, *notes))]
+    lines = (*unreliable, *_mean_lines(comparison), *sides, *notes)
+    blocks: list[Block] = [Heading("Before and after"), Lines(lines)]
     blocks += _condition_blocks(comparison.differences)
     for stage in dict.fromkeys(item.stage for item in comparison.items):
         blocks += _stage_blocks(

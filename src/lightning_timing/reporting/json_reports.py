@@ -49,7 +49,7 @@ def comparison_json(comparison: Comparison, gate: Gate | None) -> str:
             "absences": comparison.absences,
             "samples_per_second": comparison.throughputs,
             "batch_sizes": comparison.batch_sizes,
-            "notes": comparison.notes,
+            "notes": (*comparison.contention, *comparison.notes),
             "fail_above": None if gate is None else _gate(gate),
         }
     )
