@@ -239,10 +239,17 @@ def test_callbacks_that_are_off_do_nothing(tmp_path: Path) -> None:
     pl = lightning()
     off = [StopwatchCallback(enable=False), NVTXCallback(enable=False), CUDAProfilerCallback(enable=False)]
     profilers: list[Any] = []
-    looks = callback(pl, "Looks", on_train_start=lambda self, trainer, module: profilers.append(trainer.profiler))
+    hooks: list[Any] = []
+
+    def look(_: Any, trainer: Any, __: Any) -> None:
+        profilers.append(trainer.profiler)
+        hooks.extend((each.on_train_batch_start, each.on_before_optimizer_step) for each in off[:2])
+
+    looks = callback(pl, "Looks", on_train_start=look)
     trainer = fit_tiny(pl, tmp_path, tiny_module(pl), tiny_loader(2), callbacks=[*off, looks])
 
     assert profilers == [trainer.profiler]
+    assert hooks == [(None, None)] * 2  # so that calling them costs nothing
     assert not (tmp_path / "timing").exists()
 
 

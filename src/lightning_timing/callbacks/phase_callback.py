@@ -35,13 +35,12 @@ class PhaseCallback(TimingCallback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begins the run for this callback, if enabled."""
+        super().setup(trainer, pl_module, stage)
         if not self.enable:
             self._skip(trainer, *SKIPPABLE_HOOKS)
-        super().setup(trainer, pl_module, stage)
 
     def _begin(self, trainer: Any, pl_module: Any, stage: str) -> None:
         super()._begin(trainer, pl_module, stage)
-        self._unskip(*SKIPPABLE_HOOKS)  # an earlier run may have skipped them
         self._session = None if self._running is None else self._running.session  # None also if it does not listen
         self._skip(trainer, *SKIPPABLE_HOOKS if self._session is None else ())
         if self._session is not None:
