@@ -10,6 +10,7 @@ from records import MS, header, load_run, phases, rows, write_lines
 
 from lightning_timing.phases import BACKWARD, BARRIER, CHECKPOINT, DATA_WAIT, FORWARD, ITERATION
 from lightning_timing.rank_comparison import RankComparison, compare_ranks, rank_figures
+from lightning_timing.reporting.run_blocks import culprit_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,6 +168,16 @@ def test_a_rank_that_is_slower_by_chance_is_no_culprit(tmp_path: Path) -> None:
     mostly = compared(tmp_path / "mostly", ([*slow, *slow, *slow, *quick], half[1])).culprit
     assert mostly is not None
     assert mostly.rank == 0
+
+
+def test_ranks_of_a_slow_node_are_named_together(tmp_path: Path) -> None:
+    """Which of them is the slowest is chance."""
+    slow, slowest = [alone(data_wait=9)] * ITERATIONS, [alone(data_wait=10)] * ITERATIONS
+    culprit = compared(tmp_path, in_step([EVEN, EVEN, EVEN, slow, slowest])).culprit
+
+    assert culprit is not None
+    assert (culprit.rank, culprit.alike) == (4, (3,))
+    assert culprit_line(culprit).startswith("Rank 4, like rank 3, holds the others up: ")
 
 
 def test_each_phase_has_its_median_and_slowest_rank(tmp_path: Path) -> None:

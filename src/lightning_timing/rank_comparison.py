@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from lightning_timing.clocks import NS_IN_S
+from lightning_timing.names import listed
 from lightning_timing.phases import BATCH_TRANSFER, CALLBACKS, CHECKPOINT, DATA_WAIT, FORWARD, ITERATION, PHASES
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ QUARTERS_SHARE: Final = 0.75
 NAMED_SHARE: Final = 0.25
 """A phase is named if it makes up this much of the culprit's excess."""
 
+_ALIKE: Final = 0.5
+_RANKS_NAMED: Final = 4
 _QUARTERS: Final = 4
 _SHORTEST_S: Final = 1e-6
 
@@ -93,6 +96,8 @@ class Culprit:
         phases: The largest parts of that excess by phase, largest first, in seconds an iteration.
         waiting_phase: The phase in which the others wait most.
         wait_s: How much longer that phase takes the median of the others, in seconds an iteration.
+        alike: Other ranks that work by themselves for nearly as long, as those of a slow node: which of them is the
+            slowest is chance.
     """
 
     rank: int
@@ -100,6 +105,15 @@ class Culprit:
     phases: Mapping[str, float]
     waiting_phase: str
     wait_s: float
+    alike: tuple[int, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        """The rank, and those that are alike, as the subject of a sentence whose verb is `holds`."""
+        if not self.alike:
+            return f"rank {self.rank}"
+        named = listed([str(rank) for rank in self.alike[:_RANKS_NAMED]], len(self.alike))
+        return f"rank {self.rank}, like rank{'s' if len(self.alike) > 1 else ''} {named},"
 
 
 @dataclass(frozen=True)
@@ -204,4 +218,10 @@ def _culprit_in(
         phases={name: excess_s[name] for name in named if excess_s[name] >= NAMED_SHARE * own_excess_s},
         waiting_phase=waiting_phase,
         wait_s=wait_s[waiting_phase],
+        alike=tuple(
+            rank
+            for rank, times in time_s.items()
+            if rank != slowest
+            and sum(times.get(name, 0.0) - median_s[name] for name in own_phases) >= _ALIKE * own_excess_s
+        ),
     )

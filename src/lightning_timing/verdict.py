@@ -109,11 +109,11 @@ def _with_ranks(verdict: Verdict, world_size: int, ranks: RankComparison | None)
     if culprit is None:
         return verdict
     if verdict.name not in (COMPUTE_BOUND, WAITING, UNEVEN_STEPS, MIXED):
-        return replace(verdict, evidence=f"{verdict.evidence}; rank {culprit.rank} holds the others up")
+        return replace(verdict, evidence=f"{verdict.evidence}; {culprit.in_words} holds the others up")
     longer = percent(culprit.excess_s / ranks.phases[ITERATION].median_s)
     return Verdict(
         RANK_BOUND,
-        f"rank {culprit.rank} holds the others up: {' and '.join(culprit.phases)}, in which it works by itself, "
+        f"{culprit.in_words} holds the others up: {' and '.join(culprit.phases)}, in which it works by itself, "
         f"takes it longer by {longer} of an iteration, for which the others wait in {culprit.waiting_phase}",
         see_why_slower(culprit.rank, culprit.phases),
     )

@@ -96,7 +96,8 @@ def culprit_line(culprit: Culprit | None) -> str:
         return "No rank holds the others up."
     where = ", ".join(f"{phase} {seconds(excess)}" for phase, excess in culprit.phases.items())
     return (
-        f"Rank {culprit.rank} holds the others up: work of its own takes it {seconds(culprit.excess_s)} an iteration "
-        f"longer ({where}) than the median of the others, who spend {seconds(culprit.wait_s)} more in "
+        f"{culprit.in_words.capitalize()} holds the others up: work of its own takes it "
+        f"{seconds(culprit.excess_s)} an iteration longer ({where}) than the median of the others, who spend "
+        f"{seconds(culprit.wait_s)} more in "
         f"{culprit.waiting_phase}."
     )
