@@ -29,7 +29,9 @@ _PROFILE_HOST: Final = (
     f"run under py-spy, which shows its functions (on an accelerator under nsys, with {VARIABLE}=profiling); {_FASTER}"
 )
 
-_IN_DATASET: Final = "or move work out of the dataset's __getitem__ (or __iter__) and the collate_fn, in which spans show what takes long"
+_IN_DATASET: Final = (
+    "or move work out of the dataset's __getitem__ (or __iter__) and the collate_fn, in which spans show what is slow"
+)
 _WITHOUT_WORKERS: Final = "while num_workers is 0"
 
 _LONGER_EPOCHS: Final = "have longer and so fewer epochs, or make cheaper what the dataset does at its start"
@@ -47,8 +49,8 @@ FOR_HEAVY: Final[Mapping[str, str]] = {
         "and look for work in transfer_batch_to_device and its hooks"
     ),
     LOGGING: (
-        "raise the Trainer's log_every_n_steps, log fewer or smaller things (those of log_to_logger are among them), and "
-        "see to metrics that take long to compute at an epoch's end and loggers that upload checkpoints"
+        "raise the Trainer's log_every_n_steps, log fewer or smaller things (those of log_to_logger are among them), "
+        "and see to metrics that take long to compute at an epoch's end and loggers that upload checkpoints"
     ),
     CHECKPOINT: (
         "save less often, without optimizer states, or asynchronously; deleting older ones, as save_top_k asks for, is "
