@@ -331,21 +331,20 @@ def test_a_single_slow_iteration_is_not_uneven() -> None:
     assert name_of(with_slow_iterations(stage(forward=0.5, backward=0.5), FORWARD, 50, 1.0)) == "uneven steps"
 
 
-def test_a_phase_that_is_in_one_iteration_only_is_not_what_sets_slow_ones_apart() -> None:
-    figures = with_slow_iterations(stage(forward=1.0, callbacks=0.01, checkpoint=0.05), FORWARD, 10, 0.05)
-    once = replace(figures.measurements[CHECKPOINT], count=1, mean_s=0.05, p50_s=0.05, max_s=0.05)
-    found = judge_stage(replace(figures, measurements={**figures.measurements, CHECKPOINT: once}))
-
-    assert found is not None
-    assert found.name == "uneven steps"
-    assert "most of that is in forward" in found.evidence
-
-
-def test_a_phase_that_comes_several_times_in_an_iteration_is_not_said_to_set_slow_ones_apart() -> None:
-    """Five quick backwards and a slow one in each iteration, while forward is slow in one of ten."""
-    figures = with_slow_iterations(stage(forward=0.4, backward=1.9), FORWARD, 10, 0.08)
-    backward = replace(figures.measurements[BACKWARD], count=600, mean_s=1.9 / 600, p50_s=0.001, max_s=0.014)
-    found = judge_stage(replace(figures, measurements={**figures.measurements, BACKWARD: backward}))
+@pytest.mark.parametrize(
+    ("phase", "count", "mean_s", "p50_s", "max_s"),
+    [
+        pytest.param(CHECKPOINT, 1, 1.0, 1.0, 1.0, id="in one iteration only"),
+        # Five quick backwards and a slow one in each iteration.
+        pytest.param(BACKWARD, 600, 1.9 / 600, 0.001, 0.014, id="several times in each"),
+    ],
+)
+def test_what_is_not_said_to_set_slow_iterations_apart(
+    phase: str, count: int, mean_s: float, p50_s: float, max_s: float
+) -> None:
+    figures = with_slow_iterations(stage(forward=0.4, **{phase: count * mean_s}), FORWARD, 10, 0.08)
+    other = replace(figures.measurements[phase], count=count, mean_s=mean_s, p50_s=p50_s, max_s=max_s)
+    found = judge_stage(replace(figures, measurements={**figures.measurements, phase: other}))
 
     assert found is not None
     assert found.name == "uneven steps"

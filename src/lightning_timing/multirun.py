@@ -95,8 +95,8 @@ def find_jobs(path: Path) -> list[Path]:
         folders = "*/" * depth
         jobs.update(found.parent for found in path.glob(folders + _HYDRA_FOLDER))
         jobs.update(found.parent for found in path.glob(folders + TIMING_FOLDER) if has_record(found))
-    for depth in range(1, _DEPTH + 1):  # folders of other names, such as one for each fold of a cross-validation
-        records = {found.parent for found in path.glob("*/" * depth + _RANK_FILES)}
+        # Folders of other names, such as one for each fold of a cross-validation.
+        records = {found.parent for found in path.glob(folders + _RANK_FILES)}
         jobs.update(found for found in records if found.name != TIMING_FOLDER and not has_record(found.parent))
     jobs -= {job for job in jobs if not has_record(job) and any(job in other.parents for other in jobs)}
     here = realpath(path)

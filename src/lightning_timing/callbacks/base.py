@@ -120,7 +120,8 @@ class TimingCallback(Callback):
 
     def _is_overridden(self, hook: str) -> bool:
         found = getattr(type(self), hook)
-        return found is not getattr(Callback, hook) and not found.__module__.startswith(f"{_PACKAGE}.")
+        is_ours = str(getattr(found, "__module__", "")).startswith(f"{_PACKAGE}.")
+        return found is not getattr(Callback, hook) and not is_ours
 
     def _unskip(self, *hooks: str) -> None:
         for hook in hooks:
